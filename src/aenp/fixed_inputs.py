@@ -1,0 +1,186 @@
+"""FixedInputs: learned functions of absolute position, the only place where a model may look at where it is."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from aenp.configured import Configured
+from aenp.nn.mlp import MLP
+from aenp.task import Task
+
+Domain = Sequence[Sequence[float | None] | None]
+
+
+class FixedInputs(Configured, nn.Module):
+    """t(x) = 1[x ∈ domain] · MLP(x scaled to the domain), in R^num (section 3.1 of the paper).
+
+    Added to the channels of an equivariant network, t breaks its symmetry. In training, t is zeroed for a whole
+    task at random, so that the network also learns to do without; outside the domain t is exactly zero, and what is
+    left there is the equivariant network.
+
+    Args:
+        dim_x: input dimension.
+        num: number B of fixed inputs.
+        domain: one `(lower, upper)` for each input dimension, usually the box of the training inputs
+            (`FixedInputs.domain_of`). None in place of a bound, of a dimension's interval or of the whole domain
+            means unbounded; an unbounded dimension enters the MLP in its own units.
+        dropout: probability that t is zero for a whole task, in training.
+        fourier: number K of Fourier coefficients: sin and cos of k·π/2·(scaled x), k = 1 … K, enter the MLP beside x.
+        learn_frequencies: whether the K frequencies are learned.
+        taper: fraction of the domain's side over which t falls smoothly to zero inside each edge; 0 for a sharp edge.
+        width: size of the MLP's two hidden layers.
+        concatenate: the host takes t in as further channels, instead of adding a linear map of t to its own.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        num: int = 64,
+        domain: Domain | None = None,
+        dropout: float = 0.5,
+        fourier: int = 0,
+        learn_frequencies: bool = True,
+        taper: float = 0.0,
+        width: int = 64,
+        concatenate: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout is a probability, between 0 and 1; got {dropout}")
+        if not 0 <= taper <= 0.5:
+            raise ValueError(f"taper is a fraction of the domain's side, between 0 and 0.5; got {taper}")
+        if num < 1:
+            raise ValueError(f"num, the number of fixed inputs, must be at least 1; got {num}")
+        self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
+        self.concatenate = concatenate
+        self.domain = domain  # type: ignore[assignment]
+        if fourier:
+            frequencies = torch.arange(1, fourier + 1) * (math.pi / 2) * torch.ones(dim_x, 1)
+            self.frequencies = nn.Parameter(frequencies, requires_grad=learn_frequencies)
+        self.fourier = fourier
+        self.mlp = MLP(dim_x * (1 + 2 * fourier), num, width=width)
+        self._switched_off = 0
+
+    @staticmethod
+    def domain_of(tasks: Task | Iterable[Task]) -> list[tuple[float, float]]:
+        """The smallest box that holds every context and target point of `tasks`."""
+        boxes = []
+        for task in [tasks] if isinstance(tasks, Task) else tasks:
+            for x, mask in ((task.xc, task.context_mask), (task.xt, task.target_mask)):
+                points = x.flatten(0, 1) if mask is None else x[mask]
+                if len(points):
+                    boxes.append(torch.stack([points.amin(0), points.amax(0)]))
+        if not boxes:
+            raise ValueError("domain_of needs at least one task with an unmasked point; got none")
+        lower, upper = torch.stack(boxes).amin(0)[0], torch.stack(boxes).amax(0)[1]
+        return list(zip(lower.tolist(), upper.tolist(), strict=True))
+
+    @property
+    def domain(self) -> list[tuple[float, float]]:
+        """The box in which t may differ from zero, with infinities for what is unbounded; saved with the model."""
+        return self._domain
+
+    @domain.setter
+    def domain(self, domain: Domain | None) -> None:
+        self._domain = _checked(domain, self.dim_x)
+        self.arguments["domain"] = self._domain
+
+    @property
+    def active(self) -> bool:
+        return self._switched_off == 0
+
+    def switch(self, on: bool) -> None:
+        """Undoes one switching-off, or adds one; t is zero until each switching-off has been undone."""
+        self._switched_off += -1 if on else 1
+
+    def draw_keep(self, batch: int, device: torch.device) -> Float[Tensor, " batch"] | None:
+        """One draw of the dropout: for each task, whether t is kept (1) or zero (0); None if all are kept."""
+        if not self.training or self.dropout == 0:
+            return None
+        return (torch.rand(batch, device=device) >= self.dropout).to(self.mlp.dtype)
+
+    def contains(self, x: Float[Tensor, "*points dim_x"]) -> Bool[Tensor, "*points"]:
+        """Whether each point lies in the domain, edges included."""
+        inside = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
+        for d, (lower, upper) in enumerate(self.domain):
+            inside = inside & (x[..., d] >= lower) & (x[..., d] <= upper)
+        return inside
+
+    def forward(
+        self, x: Float[Tensor, "batch *points dim_x"], keep: Float[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch *points num"]:
+        """t at the points `x`, given in the user's coordinates.
+
+        Args:
+            x: points, `(batch, ..., dim_x)`.
+            keep: a draw of the dropout, `(batch,)`, so that t is dropped for a task everywhere or nowhere.
+        """
+        if not self.active:
+            return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)
+        inside = self.contains(x).unsqueeze(-1)
+        z = torch.where(inside, self._scaled(x), 0.0).to(self.mlp.dtype)
+        features = z
+        if self.fourier:
+            angles = (z.unsqueeze(-1) * self.frequencies).flatten(-2)
+            features = torch.cat([z, angles.sin(), angles.cos()], dim=-1)
+        t = torch.where(inside, self.mlp(features) * self._edge(z), 0.0)
+        return t if keep is None else t * keep.view(-1, *[1] * (t.ndim - 1))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        """Each bounded dimension mapped from the domain to [−1, 1], in the coordinates' own dtype."""
+        columns = []
+        for d, (lower, upper) in enumerate(self.domain):
+            column = x[..., d]
+            if math.isfinite(lower) and math.isfinite(upper):
+                column = (2 * column - (lower + upper)) / (upper - lower)
+            elif math.isfinite(lower) or math.isfinite(upper):
+                column = column - (lower if math.isfinite(lower) else upper)
+            columns.append(column)
+        return torch.stack(columns, dim=-1)
+
+    def _edge(self, z: Tensor) -> Tensor | float:
+        """1 in the interior, falling smoothly to 0 over the taper inside each bounded edge."""
+        if self.taper == 0:
+            return 1.0
+        weight = torch.ones_like(z[..., :1])
+        for d, (lower, upper) in enumerate(self.domain):
+            if math.isfinite(lower) and math.isfinite(upper):
+                depth = ((1 - z[..., d : d + 1].abs()) / (2 * self.taper)).clamp(0, 1)
+                weight = weight * depth.square() * (3 - 2 * depth)
+        return weight
+
+
+def _checked(domain: Domain | None, dim_x: int) -> list[tuple[float, float]]:
+    """The domain with infinities for what is unbounded."""
+    intervals = [None] * dim_x if domain is None else list(domain)
+    if len(intervals) != dim_x:
+        raise ValueError(f"domain needs one (lower, upper) for each of {dim_x} dimensions; got {domain}")
+    box = []
+    for interval in intervals:
+        lower, upper = (None, None) if interval is None else interval
+        box.append((-math.inf if lower is None else float(lower), math.inf if upper is None else float(upper)))
+        if not box[-1][0] < box[-1][1]:
+            raise ValueError(f"each interval of the domain needs lower < upper; got {interval}")
+    return box
+
+
+class Injection(nn.Module):
+    """How a host with `channels` channels takes t in: h + W t, or MLP([h, t]) where t is concatenated.
+
+    W has no bias, so that where t is zero the host is exactly the equivariant network.
+    """
+
+    def __init__(self, fixed_inputs: FixedInputs, channels: int) -> None:
+        super().__init__()
+        self.concatenate = fixed_inputs.concatenate
+        if self.concatenate:
+            self.mix: nn.Module = MLP(channels + fixed_inputs.num, channels, width=channels)
+        else:
+            self.mix = nn.Linear(fixed_inputs.num, channels, bias=False)
+
+    def forward(self, h: Float[Tensor, "*points channels"], t: Float[Tensor, "*points num"]) -> Tensor:
+        """The host's channels with t taken in."""
+        return self.mix(torch.cat([h, t], dim=-1)) if self.concatenate else h + self.mix(t)

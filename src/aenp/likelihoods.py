@@ -1,0 +1,65 @@
+"""Likelihoods: from a model's raw outputs to a distribution over y."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, MixtureSameFamily
+from torch.distributions import Normal as TorchNormal
+from torch.nn.functional import softplus
+
+from aenp.configured import Configured
+
+
+class Likelihood(Configured):
+    """Turns `num_params` raw numbers for each output into a distribution, elementwise over `(batch, points, dim_y)`.
+
+    Args:
+        min_scale: the smallest standard deviation, a floor that keeps the log-likelihood bounded.
+    """
+
+    num_params: int
+
+    def __init__(self, min_scale: float = 1e-3) -> None:
+        if not min_scale > 0:
+            raise ValueError(f"min_scale must be positive; got {min_scale}")
+        self.min_scale = min_scale
+
+    def __call__(self, raw: Float[Tensor, "batch points params"]) -> Distribution:
+        return self.distribution(raw.unflatten(-1, (-1, self.num_params)))
+
+    def distribution(self, raw: Float[Tensor, "batch points dim_y {self.num_params}"]) -> Distribution:
+        raise NotImplementedError
+
+    def _scale(self, raw: Tensor) -> Tensor:
+        return self.min_scale + softplus(raw)
+
+
+class Normal(Likelihood):
+    """N(y; μ, (min_scale + softplus(ρ))²), with mean and scale for each point."""
+
+    num_params = 2
+
+    def distribution(self, raw: Float[Tensor, "batch points dim_y 2"]) -> TorchNormal:
+        return TorchNormal(raw[..., 0], self._scale(raw[..., 1]), validate_args=False)
+
+
+class NormalMixture(Likelihood):
+    """Σ_k w_k N(y; μ_k, σ_k²), for what one Normal cannot say: two outcomes, heavy tails.
+
+    Args:
+        components: number K of Normals.
+        min_scale: the smallest standard deviation of a component.
+    """
+
+    def __init__(self, components: int = 3, min_scale: float = 1e-3) -> None:
+        super().__init__(min_scale)
+        if components < 1:
+            raise ValueError(f"a mixture needs at least one component; got {components}")
+        self.components, self.num_params = components, 3 * components
+
+    def distribution(self, raw: Float[Tensor, "batch points dim_y params"]) -> MixtureSameFamily:
+        weights, means, scales = raw.unflatten(-1, (3, self.components)).unbind(-2)
+        # Fixed, distinct offsets: components that start out equal would stay equal.
+        means = means + torch.linspace(-1, 1, self.components + 2).to(means)[1:-1]
+        normals = TorchNormal(means, self._scale(scales), validate_args=False)
+        return MixtureSameFamily(Categorical(logits=weights, validate_args=False), normals, validate_args=False)

@@ -1,0 +1,130 @@
+"""ConvCNP: a set convolution onto a grid, a network there, and a set convolution back (appendix B.1)."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aenp.fixed_inputs import FixedInputs, Injection
+from aenp.likelihoods import Likelihood
+from aenp.nn.convolution import CNN, Convolution, Level, UNet
+from aenp.nn.lattice import Lattice, lattice_anchor
+from aenp.nn.mlp import MLP
+from aenp.nn.set_convolution import FromGrid, ToGrid
+from aenp.process import NeuralProcess, context_mean
+from aenp.task import Task
+
+
+class ConvCNP(NeuralProcess):
+    """θ(x) = MLP(Σ_u CNN(MLP(h) + W t)(u) ψ(x − u)), with h the density and the smoothed outputs of the context.
+
+    The grid is laid anew around each task and anchored on its context, so the model is exactly equivariant to every
+    translation, not only to those of the grid. Beyond the box of its points and a margin a task sees zeros.
+
+    Args:
+        dim_x: input dimension, 1 to 3.
+        dim_y: output dimension.
+        points_per_unit: cells of the grid per unit of x, one number or one for each dimension; by default 32, 8, 4 in
+            1, 2, 3 dimensions. `aenp.points_per_unit(tasks)` finds it for given data.
+        on_grid: the data lie on a lattice with `points_per_unit` points per unit: values are placed on it and read
+            off it, not smoothed.
+        network: `unet`, or `cnn` for layers of one resolution.
+        channels: channels of the network; by default 64, 32, 16 in 1, 2, 3 dimensions.
+        growth: factor between the channels of one resolution of the U-Net and the next coarser one.
+        kernel: odd kernel size; by default 5, or 3 in 3 dimensions.
+        layers: number of convolutions. A U-Net has an odd number, and (layers − 1) / 2 times pools by two.
+        margin: cells that the grid extends beyond the outermost points.
+        lengthscales: number of learned lengthscales that bring the grid back to the targets.
+        fixed_inputs: t(x), which makes the model approximately equivariant.
+        likelihood: a heteroscedastic Normal by default.
+    """
+
+    max_dim_x = 3
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        points_per_unit: float | Sequence[float] | None = None,
+        on_grid: bool = False,
+        network: Literal["unet", "cnn"] = "unet",
+        channels: int | None = None,
+        growth: int = 1,
+        kernel: int | None = None,
+        layers: int = 7,
+        margin: int = 4,
+        lengthscales: int = 5,
+        fixed_inputs: FixedInputs | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
+        self.spacing = _spacing(points_per_unit or {1: 32.0, 2: 8.0, 3: 4.0}[dim_x], dim_x)
+        self.margin = margin
+        channels = channels or {1: 64, 2: 32, 3: 16}[dim_x]
+        kernel = kernel or (3 if dim_x == 3 else 5)
+        self.to_grid = ToGrid(on_grid)
+        self.embed = MLP(1 + dim_y, channels, width=channels)
+        self.network = self._make_network(network, channels, growth, kernel, layers)
+        self.from_grid = FromGrid(on_grid, lengthscales)
+        self.head = MLP(channels, self.num_params, width=channels)
+        self._take_in(channels)
+
+    def _make_network(self, network: str, channels: int, growth: int, kernel: int, layers: int) -> CNN | UNet:
+        def make(channels_in: int, channels_out: int) -> nn.Module:
+            return self._make_convolution(channels_in, channels_out, kernel)
+
+        if network == "cnn":
+            return CNN([make(channels, channels) for _ in range(layers)])
+        if network == "unet":
+            if layers % 2 == 0:
+                raise ValueError(f"a U-Net has an odd number of layers; got {layers}")
+            return UNet(make, [channels * growth**i for i in range(layers // 2 + 1)])
+        raise ValueError(f"network must be 'unet' or 'cnn'; got {network!r}")
+
+    def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
+        return Convolution(self.dim_x, channels_in, channels_out, kernel)
+
+    def _take_in(self, channels: int) -> None:
+        """Makes what brings the fixed inputs to the channels of the grid."""
+        if self.fixed_inputs is not None:
+            self.inject = Injection(self.fixed_inputs, channels)
+
+    def encode(self, task: Task) -> tuple[Lattice, Float[Tensor, "batch *shape channels"]]:
+        lattice = self.lattice(task)
+        h = self.embed(self.to_grid(lattice, task.xc, task.yc.to(self.dtype), task.context_mask))
+        h, levels = self._break_symmetry(lattice, h)
+        return lattice, self.network(h * levels[0].mask, levels)
+
+    def _break_symmetry(self, lattice: Lattice, h: Tensor) -> tuple[Tensor, list[Level]]:
+        """The grid's channels with the fixed inputs taken in, and what the network needs to know at each resolution."""
+        if self.fixed_inputs is not None:
+            keep = self.fixed_inputs.draw_keep(len(h), h.device)
+            h = self.inject(h, self.fixed_inputs(lattice.centres(1), keep))
+        return h, [Level(lattice.mask(stride, self.dtype)) for stride in self._strides()]
+
+    def _strides(self) -> list[int]:
+        return [2**i for i in range(self.network.stride.bit_length())]
+
+    def decode(
+        self, state: tuple[Lattice, Tensor], xt: Float[Tensor, "batch target dim_x"]
+    ) -> Float[Tensor, "batch target params"]:
+        return self.head(self.from_grid(*state, xt))
+
+    def lattice(self, task: Task) -> Lattice:
+        """The grid for a task: anchored on its context alone, large enough for its context and its targets."""
+        points, mask = torch.cat([task.xc, task.xt], dim=1), None
+        if task.context_mask is not None or task.target_mask is not None:
+            masks = ((task.context_mask, task.xc), (task.target_mask, task.xt))
+            mask = torch.cat([torch.ones_like(x[..., 0]).bool() if m is None else m for m, x in masks], dim=1)
+        anchor = lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing)
+        return Lattice.around(anchor, points, mask, self.spacing, self.margin, self.network.stride)
+
+
+def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float]:
+    """The distance between cells in each dimension."""
+    counts = list(points_per_unit) if isinstance(points_per_unit, Sequence) else [points_per_unit] * dim_x
+    if len(counts) != dim_x or not all(count > 0 for count in counts):
+        raise ValueError(f"points_per_unit must be positive, one number or {dim_x}; got {points_per_unit}")
+    return [1 / count for count in counts]

@@ -1,0 +1,61 @@
+"""EquivCNP: a ConvCNP that is equivariant to rotations and reflections too (appendix B.2)."""
+
+from typing import Any, Literal
+
+from torch import nn
+
+from aenp.models.convcnp import ConvCNP
+from aenp.nn.convolution import CNN, SymmetricConvolution, UNet
+from aenp.nn.group_convolution import GroupCNN
+from aenp.symmetry import C, D
+
+
+class EquivCNP(ConvCNP):
+    """A ConvCNP that is equivariant to rigid motions, E (appendix B.2).
+
+    On the line its kernels are symmetric. In the plane it has group convolutions over C(n) or D(n), which are exact for
+    rotations by multiples of 90° and close for the others; C(n) has no reflections.
+
+    Args:
+        dim_x: input dimension, 1 or 2.
+        dim_y: output dimension.
+        group: the rotations in the plane: `C4`, `C8`, or with reflections `D4`, `D8`.
+        channels: channels of the network, over all elements of the group; by default 64.
+        kernel: odd kernel size.
+        layers: number of convolutions, all at one resolution: pooling is not mirror symmetric.
+        options: as for `ConvCNP`, where they apply; `points_per_unit` is one number.
+    """
+
+    max_dim_x = 2
+    symmetry_group = "E"
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        group: Literal["C4", "C8", "D4", "D8"] = "C8",
+        channels: int = 64,
+        kernel: int = 9,
+        layers: int = 7,
+        **options: Any,
+    ) -> None:
+        groups = {"C4": C(4), "C8": C(8), "D4": D(4), "D8": D(8)}
+        if group not in groups:
+            raise ValueError(f"group must be one of {', '.join(groups)}; got {group!r}")
+        if options.get("network", "cnn") != "cnn":
+            raise ValueError("EquivCNP has a network of one resolution: pooling is not mirror symmetric")
+        self.group = groups[group]
+        super().__init__(dim_x, dim_y, channels=channels, kernel=kernel, layers=layers, **{**options, "network": "cnn"})
+        if len(set(self.spacing)) > 1:
+            raise ValueError("rotations need one points_per_unit for both dimensions; got several")
+
+    def _make_network(self, network: str, channels: int, growth: int, kernel: int, layers: int) -> CNN | UNet:
+        if self.dim_x == 1:
+            return super()._make_network(network, channels, growth, kernel, layers)
+        elements = len(self.group.elements())
+        if channels % elements:
+            raise ValueError(f"channels must be a multiple of the group's {elements} elements; got {channels}")
+        return GroupCNN(self.group, channels, kernel, layers)
+
+    def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
+        return SymmetricConvolution(self.dim_x, channels_in, channels_out, kernel)

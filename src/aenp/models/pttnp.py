@@ -1,0 +1,104 @@
+"""PTTNP: transformer neural processes with pseudo-tokens, linear in the number of points (appendix B.4, E.2)."""
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aenp.fixed_inputs import FixedInputs, Injection
+from aenp.likelihoods import Likelihood
+from aenp.models.tnp import Transformer
+from aenp.process import context_mean, relative_context
+from aenp.task import Task
+
+
+class PTTNP(Transformer):
+    """M pseudo-tokens u_m at v_m = v_{m,0} + mean(x_c) stand between the context and the targets.
+
+    In the perceiver form (algorithms 5 and 6) each layer does u ← context, u ← u, target ← u; in the induced-set
+    form, u ← context, context ← u, target ← u. With `fixed_inputs`, u_m starts as u_{m,0} + W t(v_m). Where the
+    context is empty there is no place for the pseudo-tokens of an equivariant model to be: targets then see none.
+
+    Args:
+        dim_x: input dimension.
+        dim_y: output dimension.
+        symmetry: `none`, or `exact` for translation equivariance.
+        attention: how an equivariant model weighs pairs: `mlp`, the paper's pairwise MLP.
+        form: `induced`, which the paper trained, or `perceiver`.
+        pseudo_tokens: number M of pseudo-tokens.
+        pseudo_spread: standard deviation of the initial v_{m,0}, in units of x: about half the extent of a context.
+        dim: size D_z of the tokens.
+        heads: number of attention heads.
+        layers: number of layers.
+        fixed_inputs: t(x), which makes an exact model approximate.
+        likelihood: a heteroscedastic Normal by default.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        symmetry: Literal["none", "exact"] = "exact",
+        attention: Literal["mlp"] = "mlp",
+        form: Literal["induced", "perceiver"] = "induced",
+        pseudo_tokens: int = 128,
+        pseudo_spread: float = 1.0,
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 5,
+        fixed_inputs: FixedInputs | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        super().__init__(dim_x, dim_y, symmetry, attention, dim, heads, fixed_inputs, likelihood)
+        if form not in ("induced", "perceiver"):
+            raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")
+        self.form = form
+        self.pseudo_values = nn.Parameter(torch.randn(pseudo_tokens, dim))
+        if not self.sees_positions:
+            self.pseudo_positions = nn.Parameter(pseudo_spread * torch.randn(pseudo_tokens, dim_x))
+        self.read_context = nn.ModuleList(self.block() for _ in range(layers))
+        # The update of an induced set's last context would be read by nothing.
+        updates = layers if form == "perceiver" else layers - 1
+        self.update = nn.ModuleList(self.block() for _ in range(updates))
+        self.read_pseudo = nn.ModuleList(self.block() for _ in range(layers))
+        if fixed_inputs is not None:
+            self.inject = Injection(fixed_inputs, dim)
+
+    def encode(self, task: Task) -> dict[str, Any]:
+        anchor = context_mean(task)
+        u = self.pseudo_values.expand(task.batch_size, -1, -1)
+        x, v = None, None
+        if not self.sees_positions:
+            x = relative_context(task, anchor, self.dtype)
+            v = self.pseudo_positions.expand(task.batch_size, -1, -1)
+        if self.fixed_inputs is not None:
+            keep = self.fixed_inputs.draw_keep(task.batch_size, u.device)
+            u = self.inject(u, self.fixed_inputs(anchor + self.pseudo_positions.to(anchor), keep))
+        z, tokens = self.context_tokens(task), []
+        for i, read in enumerate(self.read_context):
+            u = read(u, z, v, x, task.context_mask)
+            if self.form == "perceiver":
+                u = self.update[i](u, u, v, v)
+            elif i < len(self.update):
+                z = self.update[i](z, u, x, v)
+            tokens.append(u)
+        return {"anchor": anchor, "v": v, "tokens": tokens, "mask": self._seen(task)}
+
+    def _seen(self, task: Task) -> Tensor | None:
+        """Which tasks have pseudo-tokens to see: all, but for an equivariant model's with an empty context."""
+        if self.sees_positions or (task.context_mask is None and task.xc.shape[1] > 0):
+            return None
+        some = task.xc.new_zeros(task.batch_size, dtype=torch.bool)
+        if task.context_mask is not None:
+            some = task.context_mask.any(dim=1)
+        return some[:, None].expand(-1, len(self.pseudo_values))
+
+    def decode(
+        self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
+    ) -> Float[Tensor, "batch target params"]:
+        x = None if self.sees_positions else (xt - state["anchor"]).to(self.dtype)
+        z = self.target_tokens(xt)
+        for read, u in zip(self.read_pseudo, state["tokens"], strict=True):
+            z = read(z, u, x, state["v"], state["mask"])
+        return self.head(z)

@@ -1,0 +1,78 @@
+"""RCNP: relational conditional neural processes, which see points only through their relations."""
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aenp.fixed_inputs import FixedInputs, Injection
+from aenp.likelihoods import Likelihood
+from aenp.models.cnp import masked_mean
+from aenp.nn.mlp import MLP
+from aenp.process import NeuralProcess, context_mean, relative_context
+from aenp.task import Task
+
+
+class RCNP(NeuralProcess):
+    """θ(x) = MLP(mean_n MLP([g(x, x_n), r_n])) with r_n = mean_m MLP([g(x_n, x_m), z_n, z_m]), z_n = MLP(y_n).
+
+    The relation g(x, x') is the difference x − x' (translations) or the distance |x − x'| (rigid motions). With
+    `fixed_inputs`, z_n = MLP(y_n) + W t(x_n).
+
+    Args:
+        dim_x: input dimension.
+        dim_y: output dimension.
+        relation: `difference` or `distance`.
+        dim: size of the hidden layers and of the representations.
+        fixed_inputs: t(x), which makes the model approximately equivariant.
+        likelihood: a heteroscedastic Normal by default.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        relation: Literal["difference", "distance"] = "difference",
+        dim: int = 64,
+        fixed_inputs: FixedInputs | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
+        if relation not in ("difference", "distance"):
+            raise ValueError(f"relation must be 'difference' or 'distance'; got {relation!r}")
+        self.relation = relation
+        self.symmetry_group = "T" if relation == "difference" else "E"
+        size = dim_x if relation == "difference" else 1
+        self.embed = MLP(dim_y, dim, width=dim, hidden=1)
+        if fixed_inputs is not None:
+            self.inject = Injection(fixed_inputs, dim)
+        self.context_pair = MLP(size + 2 * dim, dim, width=dim)
+        self.target_pair = MLP(size + dim, dim, width=dim)
+        self.head = MLP(dim, self.num_params, width=dim)
+
+    def encode(self, task: Task) -> dict[str, Any]:
+        anchor = context_mean(task)
+        x = relative_context(task, anchor, self.dtype)
+        z = self.embed(task.yc.to(self.dtype))
+        if self.fixed_inputs is not None:
+            keep = self.fixed_inputs.draw_keep(task.batch_size, z.device)
+            z = self.inject(z, self.fixed_inputs(task.xc, keep))
+        count = z.shape[1]
+        own = z.unsqueeze(2).expand(-1, -1, count, -1)
+        other = z.unsqueeze(1).expand(-1, count, -1, -1)
+        r = masked_mean(self.context_pair(torch.cat([self._relate(x, x), own, other], dim=-1)), task)
+        return {"anchor": anchor, "x": x, "r": r, "task": task}
+
+    def decode(
+        self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
+    ) -> Float[Tensor, "batch target params"]:
+        x = (xt - state["anchor"]).to(self.dtype)
+        r = state["r"].unsqueeze(1).expand(-1, xt.shape[1], -1, -1)
+        pairs = self.target_pair(torch.cat([self._relate(x, state["x"]), r], dim=-1))
+        return self.head(masked_mean(pairs, state["task"]))
+
+    def _relate(self, x: Tensor, other: Tensor) -> Float[Tensor, "batch points others size"]:
+        difference = x.unsqueeze(2) - other.unsqueeze(1)
+        # The norm's gradient at zero is zero, as for a point and itself.
+        return difference if self.relation == "difference" else difference.norm(dim=-1, keepdim=True)

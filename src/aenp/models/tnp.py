@@ -1,0 +1,135 @@
+"""TNP: transformer neural processes, plain and translation equivariant (appendix B.3, E.1)."""
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aenp.fixed_inputs import FixedInputs, Injection
+from aenp.likelihoods import Likelihood
+from aenp.nn.attention import AttentionBlock
+from aenp.nn.mlp import MLP
+from aenp.nn.pairwise import PairwiseMLP
+from aenp.process import NeuralProcess, Symmetry, context_mean, relative_context
+from aenp.task import Task
+
+
+class Transformer(NeuralProcess):
+    """What TNP and PTTNP share: how points become tokens, and where attention sees positions.
+
+    Without a symmetry, a token is MLP([x, y, 1]) for a context point and MLP([x, 0, 0]) for a target. With it, a
+    token is MLP(y) for a context point and one learned vector for every target; positions are seen only as
+    differences, inside the attention.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        symmetry: Literal["none", "exact"],
+        attention: Literal["mlp"],
+        dim: int,
+        heads: int,
+        fixed_inputs: FixedInputs | None,
+        likelihood: Likelihood | None,
+    ) -> None:
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
+        if symmetry not in ("none", "exact"):
+            raise ValueError(
+                f"symmetry must be 'none' or 'exact'; got {symmetry!r}. For 'approx', give an exact model fixed_inputs"
+            )
+        if attention not in ("mlp",):
+            raise ValueError(f"attention must be 'mlp'; got {attention!r}")
+        if symmetry == "none" and fixed_inputs is not None:
+            raise ValueError("symmetry='none' has no symmetry for fixed_inputs to break; use symmetry='exact'")
+        self.sees_positions = symmetry == "none"
+        self.dim, self.heads, self.attention = dim, heads, attention
+        self.embed = MLP(dim_x + dim_y + 1 if self.sees_positions else dim_y, dim, width=dim)
+        if not self.sees_positions:
+            self.target_token = nn.Parameter(torch.randn(dim))
+        self.head = MLP(dim, self.num_params, width=dim)
+
+    def block(self) -> AttentionBlock:
+        kernel = None if self.sees_positions else PairwiseMLP(self.dim_x, self.heads, width=self.dim)
+        return AttentionBlock(self.dim, self.heads, kernel)
+
+    @property
+    def symmetry(self) -> Symmetry:
+        return "none" if self.sees_positions else super().symmetry
+
+    def context_tokens(self, task: Task) -> Float[Tensor, "batch context dim"]:
+        yc = task.yc.to(self.dtype)
+        if self.sees_positions:
+            return self.embed(torch.cat([task.xc.to(self.dtype), yc, torch.ones_like(yc[..., :1])], dim=-1))
+        return self.embed(yc)
+
+    def target_tokens(self, xt: Tensor) -> Float[Tensor, "batch target dim"]:
+        if self.sees_positions:
+            x = xt.to(self.dtype)
+            return self.embed(torch.cat([x, x.new_zeros(*x.shape[:-1], self.dim_y + 1)], dim=-1))
+        return self.target_token.expand(*xt.shape[:-1], -1)
+
+
+class TNP(Transformer):
+    """Context tokens attend to each other, target tokens to the context tokens, in each of `layers` layers.
+
+    With `fixed_inputs`, context tokens become MLP(y) + W t(x) (algorithm 4). Each layer updates the context before
+    the targets read it, so that no block is idle.
+
+    Args:
+        dim_x: input dimension.
+        dim_y: output dimension.
+        symmetry: `none`, or `exact` for translation equivariance.
+        attention: how an equivariant model weighs pairs: `mlp`, the paper's pairwise MLP.
+        dim: size D_z of the tokens.
+        heads: number of attention heads.
+        layers: number of layers.
+        fixed_inputs: t(x), which makes an exact model approximate.
+        fixed_at_targets: whether t is added to the target tokens too.
+        likelihood: a heteroscedastic Normal by default.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        symmetry: Literal["none", "exact"] = "exact",
+        attention: Literal["mlp"] = "mlp",
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 5,
+        fixed_inputs: FixedInputs | None = None,
+        fixed_at_targets: bool = False,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        super().__init__(dim_x, dim_y, symmetry, attention, dim, heads, fixed_inputs, likelihood)
+        self.self_attention = nn.ModuleList(self.block() for _ in range(layers))
+        self.cross_attention = nn.ModuleList(self.block() for _ in range(layers))
+        if fixed_inputs is not None:
+            self.inject = Injection(fixed_inputs, dim)
+        self.fixed_at_targets = fixed_at_targets
+
+    def encode(self, task: Task) -> dict[str, Any]:
+        anchor = context_mean(task)
+        x = None if self.sees_positions else relative_context(task, anchor, self.dtype)
+        z, keep = self.context_tokens(task), None
+        if self.fixed_inputs is not None:
+            keep = self.fixed_inputs.draw_keep(task.batch_size, z.device)
+            z = self.inject(z, self.fixed_inputs(task.xc, keep))
+        tokens = []
+        for block in self.self_attention:
+            z = block(z, z, x, x, task.context_mask)
+            tokens.append(z)
+        return {"anchor": anchor, "x": x, "tokens": tokens, "mask": task.context_mask, "keep": keep}
+
+    def decode(
+        self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
+    ) -> Float[Tensor, "batch target params"]:
+        x = None if self.sees_positions else (xt - state["anchor"]).to(self.dtype)
+        z = self.target_tokens(xt)
+        if self.fixed_inputs is not None and self.fixed_at_targets:
+            z = self.inject(z, self.fixed_inputs(xt, state["keep"]))
+        for block, context in zip(self.cross_attention, state["tokens"], strict=True):
+            z = block(z, context, x, state["x"], state["mask"])
+        return self.head(z)

@@ -1,0 +1,132 @@
+"""Lattice: a regular grid laid around each task, anchored on its context."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+MAX_CELLS = 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """For each task a box of cells: cell i has its centre at origin + spacing · i, and belongs to it for i < size.
+
+    A batch shares one array shape; the cells of a task beyond its own box are masked.
+
+    Args:
+        origin: the centre of cell 0, `(batch, 1, dim_x)`, in the coordinates' own dtype.
+        spacing: distance between cells in each dimension.
+        size: number of cells of each task's box, `(batch, dim_x)`.
+        shape: the array's shape, at least every size.
+    """
+
+    origin: Float[Tensor, "batch 1 dim_x"]
+    spacing: Sequence[float]
+    size: Float[Tensor, "batch dim_x"]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def around(
+        cls,
+        anchor: Float[Tensor, "batch 1 dim_x"],
+        points: Float[Tensor, "batch points dim_x"],
+        mask: Bool[Tensor, "batch points"] | None,
+        spacing: Sequence[float],
+        margin: int,
+        stride: int,
+    ) -> "Lattice":
+        """The box that holds `points` and `margin` cells more on each side.
+
+        One of its cells has its centre at the anchor, and the anchor's cell begins a block of `stride` cells; the
+        box is made of whole blocks. So everything about it moves with the anchor, and is mirrored with the data.
+        """
+        cells = (points - anchor) / anchor.new_tensor(spacing)
+        lower, upper = cells, cells
+        if mask is not None:
+            lower = torch.where(mask.unsqueeze(-1), cells, torch.inf)
+            upper = torch.where(mask.unsqueeze(-1), cells, -torch.inf)
+        # The tolerance keeps points that lie on the lattice from deciding by round-off whether a cell is added.
+        below = (margin - lower.amin(dim=1) - 1e-3).ceil().clamp(max=1e9)
+        above = (margin + upper.amax(dim=1) - 1e-3).ceil().clamp(max=1e9)
+        empty = below + above < 0  # no point at all: one block
+        first = torch.where(empty, 0, -(below / stride).ceil() * stride)
+        end = torch.where(empty, stride, ((above + 1) / stride).ceil() * stride)
+        size = end - first
+        origin = anchor + first.unsqueeze(1) * anchor.new_tensor(spacing)
+        shape = largest_size(size)
+        if math.prod(shape) > MAX_CELLS:
+            extent = " × ".join(f"{n * step:.6g}" for n, step in zip(shape, spacing, strict=True))
+            raise ValueError(
+                f"the grid would need {' × '.join(map(str, shape))} cells to hold all context and target points, "
+                f"an extent of {extent}. Lower points_per_unit, or predict far-away targets in separate tasks"
+            )
+        if torch.compiler.is_compiling():
+            fits = (size <= size.new_tensor(shape)).all()
+            torch._assert_async(fits, "the compiled grid is too small for these inputs; call the model uncompiled")
+        return cls(origin, spacing, size, shape)
+
+    def locate(
+        self, x: Float[Tensor, "batch points dim_x"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "batch points dim_x"], Float[Tensor, "batch points dim_x"]]:
+        """The cell nearest each point and the point's offset from its centre, in cells.
+
+        The two parts are split in the coordinates' own dtype, so that little is lost in the model's.
+        """
+        position = (x - self.origin) / self.origin.new_tensor(self.spacing)
+        cell = position.round()
+        return cell.to(dtype), (position - cell).to(dtype)
+
+    def mask(self, stride: int, dtype: torch.dtype) -> Float[Tensor, "batch *shape 1"]:
+        """1 in each task's own box and 0 beyond it, for blocks of `stride` cells."""
+        dim_x = len(self.shape)
+        mask = torch.ones(len(self.size), *[1] * dim_x, dtype=torch.bool, device=self.size.device)
+        for d, count in enumerate(self.shape):
+            inside = torch.arange(0, count, stride, device=self.size.device) < self.size[:, d : d + 1]
+            mask = mask & inside.view(-1, *[1] * d, count // stride, *[1] * (dim_x - d - 1))
+        return mask.unsqueeze(-1).to(dtype)
+
+    def centres(self, stride: int) -> Float[Tensor, "batch *shape dim_x"]:
+        """The centres of the blocks of `stride` cells, in the user's coordinates."""
+        axes = [
+            (torch.arange(0, count, stride, device=self.origin.device) + (stride - 1) / 2) * step
+            for count, step in zip(self.shape, self.spacing, strict=True)
+        ]
+        offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).to(self.origin.dtype)
+        return self.origin.view(-1, *[1] * len(axes), len(axes)) + offsets
+
+
+def largest_size(size: Tensor) -> tuple[int, ...]:
+    return tuple(int(n) for n in size.amax(dim=0).tolist())
+
+
+# torch.compile takes an array's shape from the inputs it compiles for; `Lattice.around` then checks later inputs.
+largest_size._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def lattice_anchor(
+    mean: Float[Tensor, "batch 1 dim_x"],
+    x: Float[Tensor, "batch points dim_x"],
+    mask: Bool[Tensor, "batch points"] | None,
+    spacing: Sequence[float],
+) -> Float[Tensor, "batch 1 dim_x"]:
+    """The context's mean, moved onto the context's own lattice in each dimension in which it has one.
+
+    The points lie on a lattice of the given spacing if their phases φ_n = 2π x_n / spacing agree, that is, if
+    |mean_n exp(i φ_n)| = 1. Either way the anchor moves with the points, whatever their order.
+    """
+    if x.shape[1] == 0:
+        return mean
+    steps = mean.new_tensor(spacing)
+    angle = 2 * math.pi * (x - mean) / steps
+    weight = torch.ones_like(x[..., :1]) if mask is None else mask.unsqueeze(-1).to(x.dtype)
+    count = weight.sum(dim=1, keepdim=True).clamp(min=1)
+    cosine = (weight * angle.cos()).sum(dim=1, keepdim=True) / count
+    sine = (weight * angle.sin()).sum(dim=1, keepdim=True) / count
+    on_lattice = cosine.square() + sine.square() > 1 - 1e-5
+    # The nearest node; where the mean is halfway between two, round-off must not decide, so ties lie elsewhere.
+    phase = torch.remainder(torch.atan2(sine, cosine) / (2 * math.pi) + 0.363, 1) - 0.363
+    return mean + torch.where(on_lattice, phase * steps, 0.0)

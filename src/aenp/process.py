@@ -1,0 +1,146 @@
+"""NeuralProcess: what every model is, a map from a context set to a distribution at any target."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from aenp.configured import Configured
+from aenp.fixed_inputs import FixedInputs
+from aenp.likelihoods import Likelihood, Normal
+from aenp.task import Task
+
+Symmetry = Literal["none", "exact", "approx"]
+
+
+class Predictions(NamedTuple):
+    """Two predictions of one model: with its fixed inputs, and without."""
+
+    approximate: Distribution
+    equivariant: Distribution
+
+
+class NeuralProcess(Configured, nn.Module):
+    """p(y | x, D_c) = likelihood(decode(encode(D_c), x)), independently for each target x.
+
+    A family defines `encode` and `decode`. `decode` sees each target by itself, so targets may be decoded in chunks.
+
+    Args:
+        dim_x: input dimension.
+        dim_y: output dimension.
+        likelihood: from raw outputs to a distribution; a heteroscedastic Normal by default.
+        fixed_inputs: t(x), which makes an equivariant model approximately equivariant.
+    """
+
+    symmetry_group: str = "T"
+    "The symmetry of an equivariant model of this family: T, translations, or E, rigid motions."
+
+    max_dim_x: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        likelihood: Likelihood | None = None,
+        fixed_inputs: FixedInputs | None = None,
+    ) -> None:
+        super().__init__()
+        if dim_x < 1 or dim_y < 1:
+            raise ValueError(f"dim_x and dim_y must be at least 1; got {dim_x} and {dim_y}")
+        if self.max_dim_x is not None and dim_x > self.max_dim_x:
+            raise ValueError(
+                f"{type(self).__name__} works in up to {self.max_dim_x} dimensions; got dim_x={dim_x}. "
+                "TNP, PTTNP and RCNP work in any"
+            )
+        if fixed_inputs is not None and fixed_inputs.dim_x != dim_x:
+            raise ValueError(f"fixed_inputs is made for dim_x={fixed_inputs.dim_x}; the model has dim_x={dim_x}")
+        self.dim_x, self.dim_y = dim_x, dim_y
+        self.likelihood = likelihood or Normal()
+        self.fixed_inputs = fixed_inputs
+        self.num_params = dim_y * self.likelihood.num_params
+
+    def encode(self, task: Task) -> Any:
+        """The context as the family represents it; of the targets it may use the extent, and nothing else."""
+        raise NotImplementedError
+
+    def decode(self, state: Any, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+        """The raw parameters of the likelihood at each target."""
+        raise NotImplementedError
+
+    def forward(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Distribution:
+        """The predictive distribution at the targets, elementwise over `(batch, target points, dim_y)`.
+
+        Args:
+            xc: a `Task`, or context inputs `(batch, context points, dim_x)`.
+            yc: context outputs, `(batch, context points, dim_y)`; a NaN is as good as no point.
+            xt: target inputs, `(batch, target points, dim_x)`.
+        """
+        task = self.task(xc, yc, xt)
+        return self.likelihood(self.decode(self.encode(task), task.xt))
+
+    def task(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Task:
+        """The task that the arguments of a call describe, checked against this model."""
+        if isinstance(xc, Task):
+            task = xc
+        elif yc is None or xt is None:
+            raise ValueError("a model takes a Task, or the three tensors xc, yc, xt")
+        else:
+            task = Task(xc, yc, xt)
+        if (task.dim_x, task.dim_y) != (self.dim_x, self.dim_y):
+            raise ValueError(
+                f"the model has dim_x={self.dim_x} and dim_y={self.dim_y}; "
+                f"the task has dim_x={task.dim_x} and dim_y={task.dim_y}"
+            )
+        return task
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """`none`, `exact` or `approx`; a model with fixed inputs is `approx`, also where they are switched off."""
+        return "exact" if self.fixed_inputs is None else "approx"
+
+    @contextmanager
+    def equivariant(self) -> Iterator[None]:
+        """Within this context the fixed inputs are off, and an `approx` model is exactly equivariant."""
+        if self.fixed_inputs is None:
+            yield
+            return
+        self.fixed_inputs.switch(on=False)
+        try:
+            yield
+        finally:
+            self.fixed_inputs.switch(on=True)
+
+    def symmetry_breaking(self, task: Task) -> Predictions:
+        """Both predictions at the task's targets; their difference is what the model has learned of the place."""
+        approximate = self(task)
+        with self.equivariant():
+            return Predictions(approximate, self(task))
+
+    @property
+    def label(self) -> str:
+        """The model as the paper writes it, such as `ConvCNP (T~)`."""
+        suffix = {"none": "", "exact": f" ({self.symmetry_group})", "approx": f" ({self.symmetry_group}~)"}
+        return type(self).__name__ + suffix[self.symmetry]
+
+
+def context_mean(task: Task) -> Float[Tensor, "batch 1 dim_x"]:
+    """The mean of each task's context inputs, in their own dtype; zero where the context is empty."""
+    if task.xc.shape[1] == 0:
+        return task.xc.new_zeros(task.batch_size, 1, task.dim_x)
+    if task.context_mask is None:
+        return task.xc.mean(dim=1, keepdim=True)
+    return task.xc.sum(dim=1, keepdim=True) / task.context_mask.sum(dim=1).clamp(min=1)[:, None, None]
+
+
+def relative_context(task: Task, anchor: Tensor, dtype: torch.dtype) -> Float[Tensor, "batch context dim_x"]:
+    """x_c − anchor, subtracted in the coordinates' own dtype, then in the model's; zero where masked."""
+    relative = (task.xc - anchor).to(dtype)
+    return relative if task.context_mask is None else relative * task.context_mask.unsqueeze(-1)

@@ -1,0 +1,68 @@
+"""Saved models: one safetensors file that carries the configuration it is rebuilt from."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from aenp._version import __version__
+from aenp.configured import build
+from aenp.process import NeuralProcess
+
+FORMAT = 1
+
+
+def save(model: NeuralProcess, path: str | os.PathLike[str]) -> None:
+    """Writes the model's parameters and configuration to one file, which `aenp.load` turns back into the model.
+
+    The file appears under its name only when it is whole.
+    """
+    path = Path(path)
+    header = {"format": FORMAT, "version": __version__, "model": model.configuration()}
+    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        save_file(tensors, temporary, metadata={"aenp": json.dumps(header)})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
+    """The model that was saved at `path`, in evaluation mode.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, is not a model of aenp, or was written by a later version.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no saved model at {path}")
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            header = _header(path, file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    try:
+        model = build(header["model"])
+        model.load_state_dict(tensors, assign=True)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} does not fit the model it describes: {error}") from error
+    return model.to(device).eval()
+
+
+def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    if "aenp" not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but not a model saved by aenp.save")
+    header = json.loads(metadata["aenp"])
+    if header["format"] > FORMAT:
+        raise ValueError(
+            f"{path} was saved by aenp {header['version']} in format {header['format']}; aenp {__version__} reads "
+            f"up to format {FORMAT}. Upgrade aenp"
+        )
+    return header

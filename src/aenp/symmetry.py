@@ -1,0 +1,156 @@
+"""The groups as data: how translations, rigid motions and finite point groups act on inputs and tasks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aenp.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """A rigid motion g·x = Q x + b of the input space; on a task it moves the inputs and leaves the outputs.
+
+    Args:
+        matrix: the orthogonal matrix Q, `(dim, dim)`.
+        offset: the vector b, `(dim,)`.
+    """
+
+    matrix: Float[Tensor, "dim dim"]
+    offset: Float[Tensor, " dim"]
+
+    @overload
+    def __call__(self, target: Task) -> Task: ...
+    @overload
+    def __call__(self, target: Tensor) -> Tensor: ...
+    def __call__(self, target: Task | Tensor) -> Task | Tensor:
+        """g·x for points `(..., dim)`, or g·ξ for a task."""
+        if isinstance(target, Task):
+            return replace(target, xc=self(target.xc), xt=self(target.xt))
+        dim = self.offset.shape[0]
+        if target.shape[-1] != dim:
+            raise ValueError(f"a motion of {dim} dimensions cannot act on points of shape {tuple(target.shape)}")
+        return target @ self.matrix.to(target).T + self.offset.to(target)
+
+    def __matmul__(self, other: "Motion") -> "Motion":
+        """The motion that applies `other` first, then this one."""
+        return Motion(self.matrix @ other.matrix, self.matrix @ other.offset + self.offset)
+
+    def inverse(self) -> "Motion":
+        return Motion(self.matrix.T, -(self.matrix.T @ self.offset))
+
+    def about(self, centre: Sequence[float] | Tensor) -> "Motion":
+        """The same motion with `centre` in the role of the origin: x ↦ g·(x − centre) + centre."""
+        point = torch.as_tensor(centre, dtype=self.offset.dtype)
+        return Motion(self.matrix, self.offset + point - self.matrix @ point)
+
+
+class Group:
+    """A group of rigid motions of R^dim. Its elements are `Motion`s in float64."""
+
+    def __init__(self, dim: int) -> None:
+        if dim < 1:
+            raise ValueError(f"a group needs dim of at least 1; got {dim}")
+        self.dim = dim
+
+    def identity(self) -> Motion:
+        return Motion(torch.eye(self.dim, dtype=torch.float64), torch.zeros(self.dim, dtype=torch.float64))
+
+    def sample(self, scale: float = 1.0, generator: torch.Generator | None = None) -> Motion:
+        """A random element; translations are normal with standard deviation `scale`."""
+        return Motion(self._sample_matrix(generator), self._sample_offset(scale, generator))
+
+    def exact_on_lattice(self, element: Motion) -> bool:
+        """Whether a square lattice that moves along with the data represents `element` exactly.
+
+        Any translation is: the lattice is anchored on the context. A rotation or reflection is if it maps the
+        lattice's axes onto each other, that is, if its matrix is a signed permutation.
+        """
+        rounded = element.matrix.round()
+        return bool((element.matrix - rounded).abs().max() < 1e-9) and bool((rounded.abs().sum(0) == 1).all())
+
+    def _sample_matrix(self, generator: torch.Generator | None) -> Tensor:
+        return torch.eye(self.dim, dtype=torch.float64)
+
+    def _sample_offset(self, scale: float, generator: torch.Generator | None) -> Tensor:
+        return scale * torch.randn(self.dim, dtype=torch.float64, generator=generator)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dim})"
+
+
+class Translation(Group):
+    """T(dim): x ↦ x + b."""
+
+    def element(self, offset: float | Sequence[float] | Tensor) -> Motion:
+        """The translation by `offset`: one number, or one for each dimension."""
+        vector = torch.as_tensor(offset, dtype=torch.float64)
+        return Motion(torch.eye(self.dim, dtype=torch.float64), vector.expand(self.dim).clone())
+
+
+class Euclidean(Group):
+    """E(dim): all rotations, reflections and translations."""
+
+    def _sample_matrix(self, generator: torch.Generator | None) -> Tensor:
+        """Uniform over the orthogonal matrices: QR of a normal matrix, with the signs of R's diagonal moved into Q."""
+        q, r = torch.linalg.qr(torch.randn(self.dim, self.dim, dtype=torch.float64, generator=generator))
+        return q * r.diagonal().sign()
+
+
+class _Finite(Group):
+    """A finite group of rotations, and perhaps reflections, of the plane about the origin."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(dim=2)
+        if n < 1:
+            raise ValueError(f"{type(self).__name__}(n) needs n of at least 1; got {n}")
+        self.n = n
+
+    def elements(self) -> list[Motion]:
+        raise NotImplementedError
+
+    def lattice_elements(self) -> list[Motion]:
+        """The elements that a square lattice represents exactly."""
+        return [element for element in self.elements() if self.exact_on_lattice(element)]
+
+    def _rotations(self) -> list[Motion]:
+        angles = [2 * math.pi * k / self.n for k in range(self.n)]
+        zero = torch.zeros(2, dtype=torch.float64)
+        return [
+            Motion(
+                torch.tensor([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]], dtype=torch.float64),
+                zero,
+            )
+            for a in angles
+        ]
+
+    def _sample_matrix(self, generator: torch.Generator | None) -> Tensor:
+        elements = self.elements()
+        return elements[int(torch.randint(len(elements), (), generator=generator))].matrix
+
+    def _sample_offset(self, scale: float, generator: torch.Generator | None) -> Tensor:
+        return torch.zeros(2, dtype=torch.float64)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n})"
+
+
+class C(_Finite):
+    """The cyclic group C(n): rotations of the plane by multiples of 360°/n."""
+
+    def elements(self) -> list[Motion]:
+        return self._rotations()
+
+
+class D(_Finite):
+    """The dihedral group D(n): C(n), and each of its rotations after the reflection (x, y) ↦ (x, −y)."""
+
+    def elements(self) -> list[Motion]:
+        zero = torch.zeros(2, dtype=torch.float64)
+        mirror = Motion(torch.diag(torch.tensor([1.0, -1.0], dtype=torch.float64)), zero)
+        return self._rotations() + [rotation @ mirror for rotation in self._rotations()]

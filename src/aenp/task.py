@@ -1,0 +1,182 @@
+"""Task: a context set and a target set, batched, with masks."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A batch of tasks ξ = ((x_c, y_c), (x_t, y_t)).
+
+    Args:
+        xc: context inputs, `(batch, context points, dim_x)`; may hold no points. Inputs may be float64 while
+            outputs and model are float32.
+        yc: context outputs, `(batch, context points, dim_y)`. A point with a NaN output is masked.
+        xt: target inputs, `(batch, target points, dim_x)`; at least one point.
+        yt: target outputs, `(batch, target points, dim_y)`, or None if they are to be predicted.
+        context_mask: `(batch, context points)`, True where a context point counts; None if all do.
+        target_mask: `(batch, target points)`, True where a target point counts; None if all do.
+
+    Masked points hold zeros afterwards, whatever was there before.
+    """
+
+    xc: Float[Tensor, "batch context dim_x"]
+    yc: Float[Tensor, "batch context dim_y"]
+    xt: Float[Tensor, "batch target dim_x"]
+    yt: Float[Tensor, "batch target dim_y"] | None = None
+    context_mask: Bool[Tensor, "batch context"] | None = None
+    target_mask: Bool[Tensor, "batch target"] | None = None
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        context = _observed(self.yc, self.context_mask)
+        target = self.target_mask if self.yt is None else _observed(self.yt, self.target_mask)
+        update = object.__setattr__
+        update(self, "context_mask", context)
+        update(self, "target_mask", target)
+        update(self, "xc", _clean("xc", self.xc, context))
+        update(self, "yc", _clean("yc", self.yc, context))
+        update(self, "xt", _clean("xt", self.xt, target))
+        if self.yt is not None:
+            update(self, "yt", _clean("yt", self.yt, target))
+
+    @property
+    def batch_size(self) -> int:
+        return self.xc.shape[0]
+
+    @property
+    def dim_x(self) -> int:
+        return self.xc.shape[-1]
+
+    @property
+    def dim_y(self) -> int:
+        return self.yc.shape[-1]
+
+    def __len__(self) -> int:
+        return self.batch_size
+
+    def __getitem__(self, index: int | slice) -> "Task":
+        """One task, or some of them, as a batch."""
+        rows = slice(index, index + 1 or None) if isinstance(index, int) else index
+        if isinstance(index, int) and not -len(self) <= index < len(self):
+            raise IndexError(f"task {index} of a batch of {len(self)}")
+        return Task(*(None if value is None else value[rows] for value in self._values()))  # type: ignore[arg-type]
+
+    def to(self, *args: object, **kwargs: object) -> "Task":
+        """Moves every tensor as `torch.Tensor.to` does; a dtype changes inputs and outputs, not masks."""
+        device = torch.empty(0, device=self.xc.device).to(*args, **kwargs).device  # type: ignore[call-overload]
+        moved = (
+            value if value is None else value.to(device) if value.dtype == torch.bool else value.to(*args, **kwargs)  # type: ignore[call-overload]
+            for value in self._values()
+        )
+        return Task(*moved)  # type: ignore[arg-type]
+
+    def shift(self, g: float | Sequence[float] | Tensor) -> "Task":
+        """The task g·ξ, with every input moved by `g`: one number, or one for each input dimension."""
+        offset = torch.as_tensor(g, dtype=self.xc.dtype, device=self.xc.device)
+        return replace(self, xc=self.xc + offset, xt=self.xt + offset)
+
+    def with_targets(self, xt: Tensor, yt: Tensor | None = None, target_mask: Tensor | None = None) -> "Task":
+        """The same context with other targets."""
+        return replace(self, xt=xt, yt=yt, target_mask=target_mask)
+
+    @classmethod
+    def stack(cls, tasks: Iterable["Task"]) -> "Task":
+        """One batch of tasks of unequal sizes: shorter sets are padded, and the padding is masked."""
+        tasks = list(tasks)
+        if not tasks:
+            raise ValueError("Task.stack needs at least one task; got none")
+        kinds = {(task.dim_x, task.dim_y, task.yt is None) for task in tasks}
+        if len(kinds) > 1:
+            raise ValueError(
+                "Task.stack needs tasks with the same dim_x and dim_y, all with or all without yt; "
+                f"got (dim_x, dim_y, yt is None) = {sorted(kinds)}"
+            )
+        xc, context_mask = _pad([task.xc for task in tasks], [task.context_mask for task in tasks])
+        xt, target_mask = _pad([task.xt for task in tasks], [task.target_mask for task in tasks])
+        yc, _ = _pad([task.yc for task in tasks])
+        yt = _pad([task.yt for task in tasks if task.yt is not None])[0] if tasks[0].yt is not None else None
+        return cls(xc, yc, xt, yt, context_mask, target_mask)
+
+    def _values(self) -> list[Tensor | None]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+def _check_shapes(task: Task) -> None:
+    for name in ("xc", "yc", "xt", "yt"):
+        value = getattr(task, name)
+        if value is None and name == "yt":
+            continue
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
+        if not value.is_floating_point():
+            raise ValueError(f"{name} must be a floating-point tensor; got {value.dtype}. Call .float() or .double()")
+        if value.ndim != 3:
+            raise ValueError(f"{name} must have shape (batch, points, dim); got {tuple(value.shape)}")
+    if task.xc.dtype != task.xt.dtype:
+        raise ValueError(f"xc and xt must have one dtype; got {task.xc.dtype} and {task.xt.dtype}")
+    _equal("the batch size", xc=task.xc.shape[0], yc=task.yc.shape[0], xt=task.xt.shape[0])
+    _equal("the number of context points", xc=task.xc.shape[1], yc=task.yc.shape[1])
+    _equal("dim_x, the last dimension,", xc=task.xc.shape[2], xt=task.xt.shape[2])
+    if task.yt is not None:
+        _equal("the batch size and the number of target points", xt=task.xt.shape[:2], yt=task.yt.shape[:2])
+        _equal("dim_y, the last dimension,", yc=task.yc.shape[2], yt=task.yt.shape[2])
+    for name, mask, x in (
+        ("context_mask", task.context_mask, task.xc),
+        ("target_mask", task.target_mask, task.xt),
+    ):
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
+            raise ValueError(
+                f"{name} must be a bool tensor of shape {tuple(x.shape[:2])}, True where a point counts; "
+                f"got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+    for name, size in (("batch", task.xc.shape[0]), ("dim_x", task.xc.shape[2]), ("dim_y", task.yc.shape[2])):
+        if size == 0:
+            raise ValueError(f"a task needs {name} of at least 1; got 0")
+    if task.xt.shape[1] == 0:
+        raise ValueError(f"a task needs at least one target point; xt has shape {tuple(task.xt.shape)}")
+
+
+def _equal(what: str, **sizes: object) -> None:
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{size} in {name}" for name, size in sizes.items())
+        raise ValueError(f"{what} must agree; got {found}")
+
+
+def _observed(y: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The mask of points that count and whose outputs are all there; None if every point is."""
+    seen = ~y.isnan().any(dim=-1)
+    seen = seen if mask is None else seen & mask
+    return None if not torch.compiler.is_compiling() and bool(seen.all()) else seen
+
+
+def _clean(name: str, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Zeros where masked; an error where a point that counts is not finite."""
+    if mask is not None:
+        value = torch.where(mask.unsqueeze(-1), value, torch.zeros_like(value))
+    if not torch.compiler.is_compiling() and not bool(value.isfinite().all()):
+        what = "NaN or infinite inputs" if name.startswith("x") else "infinite outputs"
+        raise ValueError(f"{name} has {what}; mask such points or drop them")
+    return value
+
+
+def _pad(values: Sequence[Tensor], masks: Sequence[Tensor | None] = ()) -> tuple[Tensor, Tensor | None]:
+    """Values of unequal lengths as one batch, and the mask of what is not padding."""
+    longest = max(value.shape[1] for value in values)
+    dtype = reduce(torch.promote_types, (value.dtype for value in values))
+    batch = sum(value.shape[0] for value in values)
+    stacked = values[0].new_zeros(batch, longest, values[0].shape[2], dtype=dtype)
+    mask = torch.zeros(batch, longest, dtype=torch.bool, device=stacked.device)
+    row = 0
+    for i, value in enumerate(values):
+        rows, points = slice(row, row + value.shape[0]), slice(value.shape[1])
+        stacked[rows, points] = value
+        own = masks[i] if masks else None
+        mask[rows, points] = True if own is None else own
+        row += value.shape[0]
+    return stacked, None if bool(mask.all()) else mask

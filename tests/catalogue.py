@@ -1,0 +1,92 @@
+"""Every family at every symmetry, small, for the contract that they all keep."""
+
+from collections.abc import Callable
+
+import torch
+
+import aenp
+from aenp import Task
+from aenp.fixed_inputs import FixedInputs
+from aenp.process import NeuralProcess
+
+DOMAIN = (-4.0, 4.0)
+ATTENTION = {"dim": 32, "heads": 4, "layers": 2}
+GRID = {"channels": 16, "layers": 5}
+
+
+def fixed(dim_x: int, **options) -> FixedInputs:
+    return FixedInputs(dim_x, num=8, domain=[DOMAIN] * dim_x, width=16, **options)
+
+
+def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
+    cases: dict[str, Callable[[], NeuralProcess]] = {
+        "cnp": lambda: aenp.CNP(d, 2, dim=32),
+        "tnp-none": lambda: aenp.TNP(d, 2, symmetry="none", **ATTENTION),
+        "tnp-exact": lambda: aenp.TNP(d, 2, **ATTENTION),
+        "tnp-approx": lambda: aenp.TNP(d, 2, fixed_inputs=fixed(d, fourier=2), **ATTENTION),
+        "tnp-approx-targets": lambda: aenp.TNP(d, 2, fixed_inputs=fixed(d), fixed_at_targets=True, **ATTENTION),
+        "tnp-approx-concatenate": lambda: aenp.TNP(d, 2, fixed_inputs=fixed(d, concatenate=True), **ATTENTION),
+        "pttnp-none": lambda: aenp.PTTNP(d, 2, symmetry="none", pseudo_tokens=5, **ATTENTION),
+        "pttnp-exact": lambda: aenp.PTTNP(d, 2, pseudo_tokens=5, **ATTENTION),
+        "pttnp-exact-perceiver": lambda: aenp.PTTNP(d, 2, form="perceiver", pseudo_tokens=5, **ATTENTION),
+        "pttnp-approx": lambda: aenp.PTTNP(d, 2, fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION),
+        "pttnp-approx-perceiver": lambda: aenp.PTTNP(
+            d, 2, form="perceiver", fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION
+        ),
+        "rcnp-exact": lambda: aenp.RCNP(d, 2, dim=16),
+        "rcnp-exact-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16),
+        "rcnp-approx": lambda: aenp.RCNP(d, 2, dim=16, fixed_inputs=fixed(d)),
+    }
+    if d <= 3:
+        cases |= {
+            "convcnp-exact": lambda: aenp.ConvCNP(d, 2, **GRID),
+            "convcnp-exact-cnn": lambda: aenp.ConvCNP(d, 2, network="cnn", **GRID),
+            "convcnp-approx": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, taper=0.1), **GRID),
+            "convcnp-approx-concatenate": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, concatenate=True), **GRID),
+            "relaxedconvcnp-approx": lambda: aenp.RelaxedConvCNP(d, 2, kernels=2, fixed_inputs=fixed(d), **GRID),
+        }
+    if d <= 2:
+        cases |= {
+            "equivcnp-exact": lambda: aenp.EquivCNP(d, 2, kernel=5, **GRID),
+            "equivcnp-approx": lambda: aenp.EquivCNP(d, 2, kernel=5, fixed_inputs=fixed(d), **GRID),
+        }
+    if d == 2:
+        cases["equivcnp-exact-d8"] = lambda: aenp.EquivCNP(d, 2, group="D8", kernel=5, **GRID)
+    return cases
+
+
+CASES = {(name, d): make for d in (1, 2, 3, 4) for name, make in _cases(d).items()}
+
+
+def build(name: str, dim_x: int, seed: int = 0) -> NeuralProcess:
+    """A model whose parameters are all random, also those that start out as zeros or ones; in evaluation mode."""
+    torch.manual_seed(seed)
+    model = CASES[name, dim_x]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def random_task(dim_x: int, context: int = 9, target: int = 7, batch: int = 3, seed: int = 1) -> Task:
+    """Points in [−2, 2]^dim_x in float64, outputs in float32."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def points(count: int) -> torch.Tensor:
+        return 4 * torch.rand(batch, count, dim_x, dtype=torch.float64, generator=generator) - 2
+
+    def outputs(count: int) -> torch.Tensor:
+        return torch.randn(batch, count, 2, generator=generator)
+
+    return Task(points(context), outputs(context), points(target), outputs(target))
+
+
+def train(model: NeuralProcess, steps: int = 3) -> None:
+    """A few steps of training, then back to evaluation mode."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model.train()
+    for step in range(steps):
+        optimiser.zero_grad()
+        (-aenp.loglik(model, random_task(model.dim_x, seed=step)).mean()).backward()
+        optimiser.step()
+    model.eval()

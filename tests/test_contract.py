@@ -1,0 +1,222 @@
+"""The contract: properties that every model at every symmetry has."""
+
+import copy
+
+import pytest
+import torch
+
+import aenp
+from aenp import Task
+from aenp.metrics import equivariance_error
+from aenp.symmetry import D, Euclidean, Motion, Translation
+from catalogue import CASES, DOMAIN, build, fixed, random_task, train
+
+EVERY = list(CASES)
+PLANE = [key for key in EVERY if key[1] <= 2]
+SYMMETRIC = [key for key in EVERY if key[0] != "cnp" and not key[0].endswith("none")]
+APPROX = [key for key in EVERY if "approx" in key[0]]
+MOTIONS = [key for key in EVERY if key[0].startswith("equivcnp") or key[0] == "rcnp-exact-distance"]
+SHIFTS = [7.3, 100.0, 1e6]
+
+
+def each(keys):
+    return pytest.mark.parametrize(("name", "dim_x"), keys, ids=[f"{name}-{d}d" for name, d in keys])
+
+
+def assert_same(prediction, other, tolerance=1e-5):
+    for value, expected in ((prediction.mean, other.mean), (prediction.stddev, other.stddev)):
+        torch.testing.assert_close(
+            value.to(expected.dtype), expected, rtol=tolerance, atol=tolerance * expected.abs().max().item()
+        )
+
+
+def differs(prediction, other):
+    return (prediction.mean - other.mean).abs().max() > 1e-4 * other.mean.abs().max()
+
+
+@each(EVERY)
+@pytest.mark.parametrize("context", [0, 1, 40])
+def test_shapes_values_and_gradients(name, dim_x, context):
+    model = build(name, dim_x).train()
+    if model.fixed_inputs is not None:
+        model.fixed_inputs.dropout = 0.0
+    task = random_task(dim_x, context)
+    prediction = model(task)
+    assert prediction.mean.shape == prediction.stddev.shape == prediction.log_prob(task.yt).shape == (3, 7, 2)
+    score = aenp.loglik(model, task)
+    assert score.shape == (3,)
+    score.mean().backward()
+    gradients = {key: p.grad for key, p in model.named_parameters() if p.requires_grad}
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients.values())
+    if context > 1:
+        idle = [key for key, gradient in gradients.items() if gradient is None or not gradient.any()]
+        assert not idle, f"parameters that nothing depends on: {idle}"
+
+
+@each(PLANE)
+def test_the_order_of_the_context_does_not_matter(name, dim_x):
+    model, task = build(name, dim_x), random_task(dim_x)
+    order = torch.randperm(9)
+    assert_same(model(task.xc[:, order], task.yc[:, order], task.xt), model(task))
+
+
+@each(PLANE)
+def test_two_points_in_either_order(name, dim_x):
+    """The mean of two points is as near to the one as to the other: an anchor must not be picked by their order."""
+    model, task = build(name, dim_x), random_task(dim_x, context=2)
+    assert_same(model(task.xc.flip(1), task.yc.flip(1), task.xt), model(task))
+
+
+@each(EVERY)
+@pytest.mark.parametrize("left", [0, 1, 5])
+def test_a_masked_point_is_a_dropped_one(name, dim_x, left):
+    model, task = build(name, dim_x), random_task(dim_x)
+    mask = torch.zeros(3, 9, dtype=torch.bool)
+    mask[:, torch.randperm(9)[:left]] = True
+    far = torch.where(mask[..., None], task.xc, 1e5)
+    kept = [task.xc[mask].view(3, left, dim_x), task.yc[mask].view(3, left, 2)]
+    assert_same(model(Task(far, task.yc, task.xt, context_mask=mask)), model(*kept, task.xt))
+    missing = torch.where(mask[..., None], task.yc, torch.nan)
+    assert_same(model(far, missing, task.xt), model(*kept, task.xt))
+
+
+@each(EVERY)
+def test_a_batch_equals_its_tasks_one_by_one(name, dim_x):
+    model = build(name, dim_x)
+    tasks = [random_task(dim_x, context, target, batch=1, seed=context) for context, target in ((3, 5), (9, 2), (0, 4))]
+    tasks[1] = Task(tasks[1].xc * 0.3 + 1, tasks[1].yc, tasks[1].xt * 0.3 + 1, tasks[1].yt)
+    together = model(Task.stack(tasks))
+    scores = aenp.loglik(model, Task.stack(tasks))
+    for i, task in enumerate(tasks):
+        alone, count = model(task), task.xt.shape[1]
+        for value, expected in ((together.mean, alone.mean), (together.stddev, alone.stddev)):
+            torch.testing.assert_close(value[i : i + 1, :count], expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(scores[i : i + 1], aenp.loglik(model, task), rtol=1e-4, atol=1e-5)
+
+
+@each(EVERY)
+def test_further_targets_do_not_change_the_others(name, dim_x):
+    """Attention: wherever they are. On a grid: within its extent."""
+    model, task = build(name, dim_x), random_task(dim_x)
+    further = random_task(dim_x, target=20, seed=5).xt
+    if not hasattr(model, "lattice"):
+        further = 50 * further
+    else:
+        further = torch.maximum(torch.minimum(further, task.xt.amax(1, keepdim=True)), task.xt.amin(1, keepdim=True))
+    more = model(task.xc, task.yc, torch.cat([further, task.xt], dim=1))
+    fewer = model(task)
+    torch.testing.assert_close(more.mean[:, 20:], fewer.mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(more.stddev[:, 20:], fewer.stddev, rtol=1e-5, atol=1e-5)
+
+
+@each(SYMMETRIC)
+@pytest.mark.parametrize("trained", [False, True], ids=["random", "trained"])
+def test_translations(name, dim_x, trained):
+    model, task = build(name, dim_x), random_task(dim_x)
+    if trained:
+        train(model)
+    generator = torch.Generator().manual_seed(3)
+    with model.equivariant():
+        for size in SHIFTS:
+            direction = torch.randn(dim_x, dtype=torch.float64, generator=generator)
+            motion = Translation(dim_x).element(size * direction / direction.norm())
+            assert equivariance_error(model, task, motion) <= 1e-5
+
+
+@each([key for key in SYMMETRIC if key[1] <= 2])
+def test_translations_of_gridded_data(name, dim_x):
+    """Points of a lattice, where round-off could move a cell's edge past a point."""
+    model = build(name, dim_x)
+    axes = [torch.arange(4, dtype=torch.float64) / 4] * dim_x
+    lattice = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).view(1, -1, dim_x)
+    task = Task(lattice[:, ::2], torch.randn(1, lattice[:, ::2].shape[1], 2), lattice)
+    with model.equivariant():
+        for size in [0.1, *SHIFTS]:
+            assert equivariance_error(model, task, Translation(dim_x).element(size)) <= 1e-5
+
+
+@each(MOTIONS)
+@pytest.mark.parametrize("trained", [False, True], ids=["random", "trained"])
+@pytest.mark.parametrize("gridded", [False, True], ids=["scattered", "gridded"])
+def test_rotations_and_reflections_of_the_lattice(name, dim_x, trained, gridded):
+    """Rotations by 90° and, but for C8, reflections, about any centre."""
+    model, task = build(name, dim_x), random_task(dim_x)
+    if trained:
+        train(model)
+    if gridded:
+        task = Task((8 * task.xc).round() / 8, task.yc, (8 * task.xt).round() / 8)
+    centre = torch.tensor([31.7, -2.9, 4.1, 0.3], dtype=torch.float64)[:dim_x]
+    if dim_x == 2:
+        elements = D(4).elements()
+        if name.startswith("equivcnp") and not name.endswith("d8"):
+            elements = elements[:4]
+    else:
+        mirror = -torch.eye(dim_x, dtype=torch.float64)
+        elements = [Motion(mirror, torch.zeros(dim_x, dtype=torch.float64))]
+    with model.equivariant():
+        for element in elements:
+            assert equivariance_error(model, task, element.about(centre)) <= 1e-5
+        if name.startswith("rcnp"):
+            assert equivariance_error(model, task, Euclidean(dim_x).sample()) <= 1e-5
+
+
+@each(APPROX)
+def test_fixed_inputs_break_the_symmetry_inside_the_domain_only(name, dim_x):
+    model, task = build(name, dim_x), random_task(dim_x)
+    inside, part = model.symmetry_breaking(task)
+    assert differs(inside, part)
+    assert equivariance_error(model, task, Translation(dim_x).element(1.3)) > 1e-4
+    outside, part = model.symmetry_breaking(task.shift(3 * DOMAIN[1] + 8))
+    torch.testing.assert_close(outside.mean, part.mean, rtol=0, atol=0)
+    torch.testing.assert_close(outside.stddev, part.stddev, rtol=0, atol=0)
+
+
+@each([key for key in APPROX if "concatenate" not in key[0]])
+def test_without_fixed_inputs_it_is_the_exact_model(name, dim_x):
+    model, task = build(name, dim_x), random_task(dim_x)
+    arguments = {
+        key: value for key, value in model.arguments.items() if key not in ("fixed_inputs", "fixed_at_targets")
+    }
+    twin = type(model)(**arguments).eval()
+    twin.load_state_dict({key: value for key, value in model.state_dict().items() if key in twin.state_dict()})
+    assert (twin.symmetry, model.symmetry) == ("exact", "approx")
+    with model.equivariant():
+        assert_same(model(task), twin(task), tolerance=1e-6)
+    assert differs(model(task), twin(task))
+
+
+@each(EVERY)
+def test_saved_and_loaded_bit_for_bit(name, dim_x, tmp_path):
+    model, task = build(name, dim_x), random_task(dim_x)
+    aenp.save(model, tmp_path / "model.safetensors")
+    loaded = aenp.load(tmp_path / "model.safetensors")
+    assert loaded.label == model.label
+    for other in (loaded, copy.deepcopy(model)):
+        for place in (task, task.shift(20.0)):
+            assert torch.equal(other(place).mean, model(place).mean)
+            assert torch.equal(other(place).stddev, model(place).stddev)
+
+
+@each(PLANE)
+def test_float64_weights(name, dim_x):
+    model, task = build(name, dim_x), random_task(dim_x)
+    double = copy.deepcopy(model).double()
+    assert double(task).mean.dtype == torch.float64
+    assert_same(double(task), model(task), tolerance=1e-3)
+
+
+def test_coordinates_may_be_float32():
+    model, task = build("convcnp-exact", 1), random_task(1)
+    single = Task(task.xc.float(), task.yc, task.xt.float(), task.yt)
+    assert_same(model(single), model(task), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", ["convcnp-exact", "tnp-none"])
+def test_a_model_refuses_a_task_of_other_dimensions(name):
+    with pytest.raises(ValueError, match="dim_x=1 and dim_y=2"):
+        build(name, 1)(random_task(2))
+
+
+def test_fixed_inputs_need_a_symmetry_to_break():
+    with pytest.raises(ValueError, match="no symmetry"):
+        aenp.TNP(1, 1, symmetry="none", fixed_inputs=fixed(1))
