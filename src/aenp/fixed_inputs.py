@@ -56,7 +56,7 @@ class FixedInputs(Configured, nn.Module):
             raise ValueError(f"num, the number of fixed inputs, must be at least 1; got {num}")
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
         self.concatenate = concatenate
-        self.domain = domain  # type: ignore[assignment]
+        self.domain = domain
         if fourier:
             frequencies = torch.arange(1, fourier + 1) * (math.pi / 2) * torch.ones(dim_x, 1)
             self.frequencies = nn.Parameter(frequencies, requires_grad=learn_frequencies)

@@ -1,5 +1,7 @@
 """Likelihoods: from a model's raw outputs to a distribution over y."""
 
+from abc import ABC, abstractmethod
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,7 +12,7 @@ from torch.nn.functional import softplus
 from aenp.configured import Configured
 
 
-class Likelihood(Configured):
+class Likelihood(Configured, ABC):
     """Turns `num_params` raw numbers for each output into a distribution, elementwise over `(batch, points, dim_y)`.
 
     Args:
@@ -27,8 +29,9 @@ class Likelihood(Configured):
     def __call__(self, raw: Float[Tensor, "batch points params"]) -> Distribution:
         return self.distribution(raw.unflatten(-1, (-1, self.num_params)))
 
+    @abstractmethod
     def distribution(self, raw: Float[Tensor, "batch points dim_y {self.num_params}"]) -> Distribution:
-        raise NotImplementedError
+        """The distribution, given the raw numbers of each output."""
 
     def _scale(self, raw: Tensor) -> Tensor:
         return self.min_scale + softplus(raw)

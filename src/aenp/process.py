@@ -1,5 +1,6 @@
 """NeuralProcess: what every model is, a map from a context set to a distribution at any target."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -24,7 +25,7 @@ class Predictions(NamedTuple):
     equivariant: Distribution
 
 
-class NeuralProcess(Configured, nn.Module):
+class NeuralProcess(Configured, nn.Module, ABC):
     """p(y | x, D_c) = likelihood(decode(encode(D_c), x)), independently for each target x.
 
     A family defines `encode` and `decode`. `decode` sees each target by itself, so targets may be decoded in chunks.
@@ -63,13 +64,13 @@ class NeuralProcess(Configured, nn.Module):
         self.fixed_inputs = fixed_inputs
         self.num_params = dim_y * self.likelihood.num_params
 
+    @abstractmethod
     def encode(self, task: Task) -> Any:
         """The context as the family represents it; of the targets it may use the extent, and nothing else."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, state: Any, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
         """The raw parameters of the likelihood at each target."""
-        raise NotImplementedError
 
     def forward(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Distribution:
         """The predictive distribution at the targets, elementwise over `(batch, target points, dim_y)`.

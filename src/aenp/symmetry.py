@@ -1,6 +1,7 @@
 """The groups as data: how translations, rigid motions and finite point groups act on inputs and tasks."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import overload
@@ -102,7 +103,7 @@ class Euclidean(Group):
         return q * r.diagonal().sign()
 
 
-class _Finite(Group):
+class PointGroup(Group, ABC):
     """A finite group of rotations, and perhaps reflections, of the plane about the origin."""
 
     def __init__(self, n: int) -> None:
@@ -111,8 +112,9 @@ class _Finite(Group):
             raise ValueError(f"{type(self).__name__}(n) needs n of at least 1; got {n}")
         self.n = n
 
+    @abstractmethod
     def elements(self) -> list[Motion]:
-        raise NotImplementedError
+        """Every element."""
 
     def lattice_elements(self) -> list[Motion]:
         """The elements that a square lattice represents exactly."""
@@ -140,14 +142,14 @@ class _Finite(Group):
         return f"{type(self).__name__}({self.n})"
 
 
-class C(_Finite):
+class C(PointGroup):
     """The cyclic group C(n): rotations of the plane by multiples of 360°/n."""
 
     def elements(self) -> list[Motion]:
         return self._rotations()
 
 
-class D(_Finite):
+class D(PointGroup):
     """The dihedral group D(n): C(n), and each of its rotations after the reflection (x, y) ↦ (x, −y)."""
 
     def elements(self) -> list[Motion]:

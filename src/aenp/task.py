@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -25,12 +24,13 @@ class Task:
     Masked points hold zeros afterwards, whatever was there before.
     """
 
-    xc: Float[Tensor, "batch context dim_x"]
-    yc: Float[Tensor, "batch context dim_y"]
-    xt: Float[Tensor, "batch target dim_x"]
-    yt: Float[Tensor, "batch target dim_y"] | None = None
-    context_mask: Bool[Tensor, "batch context"] | None = None
-    target_mask: Bool[Tensor, "batch target"] | None = None
+    # Shapes are checked in every run, with errors of our own, and so not by annotations.
+    xc: Tensor
+    yc: Tensor
+    xt: Tensor
+    yt: Tensor | None = None
+    context_mask: Tensor | None = None
+    target_mask: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self)

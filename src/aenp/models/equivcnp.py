@@ -7,7 +7,7 @@ from torch import nn
 from aenp.models.convcnp import ConvCNP
 from aenp.nn.convolution import CNN, SymmetricConvolution, UNet
 from aenp.nn.group_convolution import GroupCNN
-from aenp.symmetry import C, D
+from aenp.symmetry import C, D, PointGroup
 
 
 class EquivCNP(ConvCNP):
@@ -21,7 +21,7 @@ class EquivCNP(ConvCNP):
         dim_y: output dimension.
         group: the rotations in the plane: `C4`, `C8`, or with reflections `D4`, `D8`.
         channels: channels of the network, over all elements of the group; by default 64.
-        kernel: odd kernel size.
+        kernel: odd kernel size; by default 9 on the line and 5 in the plane.
         layers: number of convolutions, all at one resolution: pooling is not mirror symmetric.
         options: as for `ConvCNP`, where they apply; `points_per_unit` is one number.
     """
@@ -35,17 +35,24 @@ class EquivCNP(ConvCNP):
         dim_y: int,
         group: Literal["C4", "C8", "D4", "D8"] = "C8",
         channels: int = 64,
-        kernel: int = 9,
+        kernel: int | None = None,
         layers: int = 7,
         **options: Any,
     ) -> None:
-        groups = {"C4": C(4), "C8": C(8), "D4": D(4), "D8": D(8)}
+        groups: dict[str, PointGroup] = {"C4": C(4), "C8": C(8), "D4": D(4), "D8": D(8)}
         if group not in groups:
             raise ValueError(f"group must be one of {', '.join(groups)}; got {group!r}")
         if options.get("network", "cnn") != "cnn":
             raise ValueError("EquivCNP has a network of one resolution: pooling is not mirror symmetric")
         self.group = groups[group]
-        super().__init__(dim_x, dim_y, channels=channels, kernel=kernel, layers=layers, **{**options, "network": "cnn"})
+        super().__init__(
+            dim_x,
+            dim_y,
+            channels=channels,
+            kernel=kernel or (9 if dim_x == 1 else 5),
+            layers=layers,
+            **{**options, "network": "cnn"},
+        )
         if len(set(self.spacing)) > 1:
             raise ValueError("rotations need one points_per_unit for both dimensions; got several")
 

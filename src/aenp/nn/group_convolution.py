@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aenp.nn.convolution import CNN, Level, convolve
-from aenp.symmetry import C, D
+from aenp.symmetry import PointGroup
 
 
-def steerable_basis(group: C | D, kernel: int) -> Float[Tensor, "elements basis kernel kernel"]:
+def steerable_basis(group: PointGroup, kernel: int) -> Float[Tensor, "elements basis kernel kernel"]:
     """Gaussian rings × circular harmonics, each evaluated at the grid points that the inverse of each element moves.
 
     b_jm(r, φ) = exp(−(r − j)² / 2σ²) · cos or sin(m φ) for rings j = 0 … kernel // 2, with m up to 0 at the centre, 1
@@ -54,7 +54,7 @@ class GroupConvolution(nn.Module):
     basis: Tensor
     relative: Tensor
 
-    def __init__(self, group: C | D, channels_in: int, fields_out: int, kernel: int, lift: bool = False) -> None:
+    def __init__(self, group: PointGroup, channels_in: int, fields_out: int, kernel: int, lift: bool = False) -> None:
         super().__init__()
         elements = group.elements()
         basis = steerable_basis(group, kernel).float()
@@ -91,7 +91,7 @@ class GroupCNN(CNN):
     At the end a convolution of one cell makes `channels` fields, whose mean over the group does not turn.
     """
 
-    def __init__(self, group: C | D, channels: int, kernel: int, layers: int) -> None:
+    def __init__(self, group: PointGroup, channels: int, kernel: int, layers: int) -> None:
         self.elements = len(group.elements())
         fields = channels // self.elements
         lift = GroupConvolution(group, channels, fields, kernel, lift=True)

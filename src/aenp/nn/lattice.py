@@ -65,8 +65,7 @@ class Lattice:
                 f"an extent of {extent}. Lower points_per_unit, or predict far-away targets in separate tasks"
             )
         if torch.compiler.is_compiling():
-            fits = (size <= size.new_tensor(shape)).all()
-            torch._assert_async(fits, "the compiled grid is too small for these inputs; call the model uncompiled")
+            size = fitting(size, shape)
         return cls(origin, spacing, size, shape)
 
     def locate(
@@ -92,10 +91,11 @@ class Lattice:
     def centres(self, stride: int) -> Float[Tensor, "batch *shape dim_x"]:
         """The centres of the blocks of `stride` cells, in the user's coordinates."""
         axes = [
-            (torch.arange(0, count, stride, device=self.origin.device) + (stride - 1) / 2) * step
+            (torch.arange(0, count, stride, device=self.origin.device, dtype=self.origin.dtype) + (stride - 1) / 2)
+            * step
             for count, step in zip(self.shape, self.spacing, strict=True)
         ]
-        offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).to(self.origin.dtype)
+        offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.origin.view(-1, *[1] * len(axes), len(axes)) + offsets
 
 
@@ -103,8 +103,24 @@ def largest_size(size: Tensor) -> tuple[int, ...]:
     return tuple(int(n) for n in size.amax(dim=0).tolist())
 
 
-# torch.compile takes an array's shape from the inputs it compiles for; `Lattice.around` then checks later inputs.
+# torch.compile takes an array's shape from the inputs it compiles for, and `fitting` checks all later inputs.
 largest_size._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@torch.library.custom_op("aenp::fitting", mutates_args=())
+def fitting(size: Tensor, shape: Sequence[int]) -> Tensor:
+    """The sizes as they are, or an error if they exceed the shape that was compiled."""
+    if bool((size > size.new_tensor(shape)).any()):
+        raise ValueError(
+            f"the model was compiled for a grid of {' × '.join(map(str, shape))} cells, and these inputs need "
+            f"{' × '.join(map(str, largest_size(size)))}; compile it for the largest extent, or call it uncompiled"
+        )
+    return size.clone()
+
+
+@fitting.register_fake
+def _(size: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.empty_like(size)
 
 
 def lattice_anchor(

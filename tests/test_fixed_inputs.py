@@ -1,0 +1,134 @@
+import math
+
+import pytest
+import torch
+from catalogue import build, random_task
+
+import aenp
+from aenp import FixedInputs, Task
+
+
+def test_zero_outside_the_domain_only():
+    t = FixedInputs(2, num=5, domain=[(0, 1), (10, 12)]).eval()
+    inside = torch.tensor([[[0.0, 10.0], [1.0, 12.0], [0.5, 11.0]]])
+    outside = torch.tensor([[[-1e-6, 11.0], [0.5, 12.00001], [1e8, -1e8]]])
+    assert t(inside).abs().amin(-1).amax() > 0 and (t(inside) != 0).any(-1).all()
+    assert (t(outside) == 0).all()
+    assert t.contains(inside).all() and not t.contains(outside).any()
+
+
+def test_unbounded_dimensions_and_sides():
+    t = FixedInputs(3, domain=[None, (0.0, None), (None, math.inf)]).eval()
+    points = torch.tensor([[[1e4, 0.0, -1e4], [0.0, -0.1, 0.0]]])
+    assert t.contains(points).tolist() == [[True, False]]
+    assert (t(points)[0, 0] != 0).any() and (t(points)[0, 1] == 0).all()
+
+
+def test_positions_are_scaled_in_their_own_dtype():
+    """A domain far away and narrow: float32 could not tell its points apart."""
+    far = FixedInputs(1, num=4, domain=[(1e9, 1e9 + 1)]).eval()
+    near = FixedInputs(1, num=4, domain=[(0, 1)]).eval()
+    near.load_state_dict(far.state_dict())
+    x = torch.rand(1, 20, 1, dtype=torch.float64)
+    torch.testing.assert_close(far(1e9 + x), near(x), rtol=1e-4, atol=1e-5)
+
+
+def test_taper_is_smooth_and_keeps_the_interior():
+    sharp = FixedInputs(1, num=4, domain=[(0, 10)]).eval()
+    tapered = FixedInputs(1, num=4, domain=[(0, 10)], taper=0.2).eval()
+    tapered.load_state_dict(sharp.state_dict())
+    x = torch.linspace(0, 10, 1001).view(1, -1, 1)
+    ratio = (tapered(x) / sharp(x))[0, :, 0]
+    assert ratio[0] == 0 and ratio[-1] == 0
+    torch.testing.assert_close(ratio[201:800], torch.ones(599))
+    assert (ratio.diff()[:200] >= -1e-6).all() and ratio.diff().abs().max() < 0.01
+    torch.testing.assert_close(ratio[100], torch.tensor(0.5))
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_fourier_coefficients_are_learned_or_fixed(learn):
+    t = FixedInputs(2, num=3, domain=[(-1, 1)] * 2, fourier=4, learn_frequencies=learn)
+    assert t.frequencies.requires_grad is learn
+    x = torch.rand(1, 6, 2)
+    t(x).sum().backward()
+    assert (t.frequencies.grad is not None) is learn
+
+
+def test_dropout_is_for_whole_tasks_and_in_training_only():
+    t = FixedInputs(1, num=4, domain=[(-1, 1)], dropout=0.3)
+    torch.manual_seed(0)
+    x = torch.rand(2000, 5, 1)
+    kept = t(x, t.draw_keep(2000, x.device)) != 0
+    whole = kept.any(-1)
+    assert (whole.all(1) | ~whole.any(1)).all()
+    assert whole.all(1).float().mean().item() == pytest.approx(0.7, abs=0.03)
+    t.eval()
+    assert t.draw_keep(2000, x.device) is None and (t(x) != 0).any(-1).all()
+
+
+@pytest.mark.parametrize("name", ["tnp-approx-targets", "pttnp-approx", "convcnp-approx", "relaxedconvcnp-approx"])
+def test_a_dropped_task_gets_the_equivariant_prediction(name):
+    model, task = build(name, 1), random_task(1, batch=40)
+    with_t, without = model.symmetry_breaking(task)
+    model.train()
+    torch.manual_seed(0)
+    drawn = model(task).mean
+    like_with = torch.isclose(drawn, with_t.mean, atol=1e-6).flatten(1).all(1)
+    like_without = torch.isclose(drawn, without.mean, atol=1e-6).flatten(1).all(1)
+    assert (like_with ^ like_without).all()
+    assert 5 < like_without.sum() < 35
+
+
+def test_switching_off_is_reentrant_and_survives_errors():
+    model, task = build("convcnp-approx", 1), random_task(1)
+    on = model(task).mean
+    with model.equivariant():
+        off = model(task).mean
+        with model.equivariant():
+            assert torch.equal(model(task).mean, off)
+        assert torch.equal(model(task).mean, off)
+    assert torch.equal(model(task).mean, on) and not torch.equal(on, off)
+    with pytest.raises(RuntimeError), model.equivariant():
+        raise RuntimeError
+    assert torch.equal(model(task).mean, on)
+    model.train()
+    model.fixed_inputs.dropout = 0.0
+    with model.equivariant():
+        assert torch.equal(model(task).mean, off)
+
+
+def test_symmetry_breaking_of_an_exact_model_is_nothing():
+    both = build("tnp-exact", 1).symmetry_breaking(random_task(1))
+    assert torch.equal(both.approximate.mean, both.equivariant.mean)
+
+
+def test_domain_of_holds_every_point_that_counts():
+    mask = torch.tensor([[True, False]])
+    xc, xt = torch.tensor([[[0.0, 5.0], [-99.0, 99.0]]]), torch.tensor([[[2.0, -1.0]]])
+    masked = Task(xc, torch.zeros(1, 2, 1), xt, torch.zeros(1, 1, 1), mask)
+    assert FixedInputs.domain_of(masked) == [(0.0, 2.0), (-1.0, 5.0)]
+    assert FixedInputs.domain_of([masked, masked.shift([1.0, 0.0])]) == [(0.0, 3.0), (-1.0, 5.0)]
+    with pytest.raises(ValueError, match="at least one task"):
+        FixedInputs.domain_of([])
+
+
+def test_a_later_domain_is_saved_too(tmp_path):
+    model = build("convcnp-approx", 1)
+    model.fixed_inputs.domain = [(100.0, 108.0)]
+    aenp.save(model, tmp_path / "model.safetensors")
+    assert aenp.load(tmp_path / "model.safetensors").fixed_inputs.domain == [(100.0, 108.0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"domain": [(0, 1)]}, "each of 2 dimensions"),
+        ({"domain": [(0, 1), (3, 3)]}, "lower < upper"),
+        ({"dropout": 1.5}, "probability"),
+        ({"taper": 0.7}, "fraction"),
+        ({"num": 0}, "at least 1"),
+    ],
+)
+def test_what_is_wrong_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        FixedInputs(2, **options)

@@ -1,0 +1,123 @@
+import pytest
+import torch
+from catalogue import CASES, build, random_task
+
+import aenp
+from aenp import Task
+
+
+@pytest.mark.parametrize("name", [name for name, d in CASES if d == 2])
+def test_chunks_do_not_change_a_prediction(name):
+    model, task = build(name, 2), random_task(2, target=23)
+    whole = model(task)
+    for chunk in (1, 5, 100):
+        pieces = aenp.predict(model, task, chunk=chunk)
+        torch.testing.assert_close(pieces.mean, whole.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(pieces.stddev, whole.stddev, rtol=1e-5, atol=1e-5)
+
+
+def test_predict_is_in_evaluation_mode_and_leaves_the_mode_alone():
+    model, task = build("convcnp-approx", 1).train(), random_task(1, batch=20)
+    assert torch.equal(aenp.predict(model, task).mean, model.eval()(task).mean)
+    model.train()
+    assert not aenp.predict(model, task).mean.requires_grad and model.training
+
+
+def test_loglik_is_the_mean_over_targets_that_count():
+    model, task = build("tnp-exact", 1), random_task(1)
+    mask = torch.tensor([[True, True, False, True, False, True, True]]).expand(3, -1)
+    masked = Task(task.xc, task.yc, task.xt, task.yt, target_mask=mask)
+    values = model(task).log_prob(task.yt).sum(-1)
+    torch.testing.assert_close(aenp.loglik(model, task), values.mean(-1))
+    torch.testing.assert_close(aenp.loglik(model, masked), values[mask].view(3, 5).mean(-1))
+
+
+def test_loglik_needs_targets_to_score():
+    model, task = build("cnp", 1), random_task(1)
+    with pytest.raises(ValueError, match="yt"):
+        aenp.loglik(model, Task(task.xc, task.yc, task.xt))
+    with pytest.raises(ValueError, match="not masked"):
+        aenp.loglik(model, Task(task.xc, task.yc, task.xt, task.yt, target_mask=torch.zeros(3, 7, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("name", ["tnp-exact", "convcnp-approx", "pttnp-exact", "cnp"])
+def test_samples_have_a_shape_and_a_seed(name):
+    model, task = build(name, 1), random_task(1, context=0, target=5)
+    torch.manual_seed(3)
+    samples = aenp.ar_sample(model, task, 4)
+    assert samples.shape == (4, 3, 5, 2) and samples.isfinite().all()
+    torch.manual_seed(3)
+    assert torch.equal(samples, aenp.ar_sample(model, task, 4))
+
+
+def test_masked_targets_are_not_sampled_and_not_conditioned_on():
+    model, task = build("tnp-exact", 1), random_task(1)
+    mask = torch.tensor([[True, False, True, False, False, False, False]] * 3)
+    samples = aenp.ar_sample(model, Task(task.xc, task.yc, task.xt, task.yt, target_mask=mask), 2)
+    assert (samples.isnan().any(-1) == ~mask).all()
+
+
+class Copycat(aenp.CNP):
+    """Predicts the mean of the context, nearly without noise: whatever is drawn first, all later draws repeat."""
+
+    def encode(self, task):
+        mask = torch.ones_like(task.yc) if task.context_mask is None else task.context_mask[..., None].float()
+        return (task.yc * mask).sum(1) / mask.sum(1).clamp(min=1), mask.sum(1)[:, :1]
+
+    def decode(self, state, xt):
+        mean, count = state
+        raw = torch.where(count > 0, -30.0, 1.0).expand(-1, 1)
+        return torch.cat([mean, raw], -1)[:, None].expand(-1, xt.shape[1], -1)
+
+
+def test_samples_hang_together():
+    """Each target sees those drawn before it: within a sample all are alike, between samples they differ."""
+    model = Copycat(1, 1)
+    task = Task(torch.zeros(1, 0, 1), torch.zeros(1, 0, 1), torch.linspace(0, 1, 6).view(1, 6, 1))
+    samples = aenp.ar_sample(model, task, 50)[:, 0, :, 0]
+    assert samples.std(dim=1).max() < 0.01 and samples.mean(dim=1).std() > 0.5
+
+
+def test_points_per_unit_of_a_lattice():
+    x = torch.cartesian_prod(torch.arange(6) * 0.25 + 0.1, torch.arange(5) * 0.5 - 3)[None].double()
+    y = torch.zeros(1, 30, 1)
+    assert aenp.points_per_unit(Task(x[:, ::3], y[:, ::3], x, y)) == [4.0, 2.0]
+    assert aenp.points_per_unit([Task(x[..., :1], y, x[..., :1], y)]) == 4.0
+
+
+def test_points_per_unit_of_scattered_points():
+    """About two cells between neighbours: a hundred points in a unit are mostly less than 0.01 apart."""
+    torch.manual_seed(0)
+    tasks = [Task(torch.rand(2, 50, 1), torch.zeros(2, 50, 1), torch.rand(2, 50, 1)) for _ in range(5)]
+    assert 200 < aenp.points_per_unit(tasks) < 1000
+
+
+@pytest.mark.parametrize("likelihood", [aenp.Normal(min_scale=0.5), aenp.NormalMixture(components=3, min_scale=0.5)])
+def test_likelihoods(likelihood, tmp_path):
+    torch.manual_seed(0)
+    model = aenp.TNP(1, 2, dim=16, heads=2, layers=1, likelihood=likelihood).eval()
+    task = random_task(1)
+    prediction = model(task)
+    assert prediction.mean.shape == prediction.stddev.shape == prediction.log_prob(task.yt).shape == (3, 7, 2)
+    assert (prediction.stddev >= 0.5).all()
+    y = torch.linspace(-20, 20, 4001)
+    density = prediction.log_prob(y.view(-1, 1, 1, 1)).exp()
+    torch.testing.assert_close(density.sum(0) * 0.01, torch.ones(3, 7, 2), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close((density * y.view(-1, 1, 1, 1)).sum(0) * 0.01, prediction.mean, rtol=1e-3, atol=1e-3)
+    aenp.save(model, tmp_path / "model.safetensors")
+    assert torch.equal(aenp.load(tmp_path / "model.safetensors")(task).stddev, prediction.stddev)
+
+
+def test_components_of_a_mixture_grow_apart():
+    """Two outcomes: a mixture finds both."""
+    torch.manual_seed(0)
+    likelihood = aenp.NormalMixture(components=2)
+    raw = torch.zeros(1, 1, 6, requires_grad=True)
+    y = torch.cat([torch.full((500,), -1.0), torch.full((500,), 1.0)]) + 0.1 * torch.randn(1000)
+    optimiser = torch.optim.Adam([raw], lr=0.05)
+    for _ in range(300):
+        optimiser.zero_grad()
+        (-likelihood(raw).log_prob(y.view(-1, 1, 1, 1)).mean()).backward()
+        optimiser.step()
+    found = likelihood(raw).component_distribution.mean.flatten()
+    torch.testing.assert_close(found, torch.tensor([-1.0, 1.0]), rtol=0, atol=0.05)

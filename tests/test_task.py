@@ -1,0 +1,155 @@
+import pytest
+import torch
+
+from aenp import Task
+from aenp.symmetry import C, D, Euclidean, Translation
+
+
+def task(context=3, target=4, batch=2, dim_x=2, **options):
+    torch.manual_seed(0)
+    return Task(
+        torch.randn(batch, context, dim_x),
+        torch.randn(batch, context, 1),
+        torch.randn(batch, target, dim_x),
+        torch.randn(batch, target, 1),
+        **options,
+    )
+
+
+def test_nan_outputs_become_masked():
+    yc, yt = torch.zeros(1, 3, 2), torch.zeros(1, 4, 2)
+    yc[0, 1, 0] = yt[0, 3, 1] = torch.nan
+    masked = Task(torch.ones(1, 3, 1), yc, torch.ones(1, 4, 1), yt)
+    assert masked.context_mask.tolist() == [[True, False, True]]
+    assert masked.target_mask.tolist() == [[True, True, True, False]]
+    assert masked.yc.isfinite().all() and masked.yt.isfinite().all()
+
+
+def test_without_missing_points_there_are_no_masks():
+    assert task().context_mask is None and task().target_mask is None
+    assert task(context_mask=torch.ones(2, 3, dtype=torch.bool)).context_mask is None
+
+
+def test_stack_pads_and_masks():
+    small, large = task(context=0, target=2, batch=1), task(context=3, target=5)
+    both = Task.stack([small, large])
+    assert both.xc.shape == (3, 3, 2) and both.xt.shape == (3, 5, 2)
+    assert both.context_mask.sum(1).tolist() == [0, 3, 3]
+    assert both.target_mask.sum(1).tolist() == [2, 5, 5]
+    assert torch.equal(both.xt[0, :2], small.xt[0]) and torch.equal(both.yc[1:], large.yc)
+
+
+def test_stack_keeps_the_masks_it_is_given():
+    masked = task(context_mask=torch.tensor([[True, False, True], [True, True, True]]))
+    assert Task.stack([masked, task(context=1, batch=1)]).context_mask.tolist() == [
+        [True, False, True],
+        [True, True, True],
+        [True, False, False],
+    ]
+
+
+def test_stack_takes_the_wider_dtype():
+    wide = task().to(torch.float64)
+    assert Task.stack([task(), wide]).xc.dtype == torch.float64
+
+
+def test_stack_refuses_unlike_tasks():
+    with pytest.raises(ValueError, match="same dim_x"):
+        Task.stack([task(dim_x=1), task(dim_x=2)])
+    with pytest.raises(ValueError, match="at least one"):
+        Task.stack([])
+
+
+def test_indexing_gives_batches():
+    batch = task(batch=3, context_mask=torch.tensor([[True, False, True]] * 3))
+    assert len(batch[1]) == 1 and torch.equal(batch[-1].xt, batch.xt[2:])
+    assert len(batch[1:]) == 2 and batch[1:].context_mask.shape == (2, 3)
+    assert sum(len(one) for one in batch) == 3
+    with pytest.raises(IndexError):
+        batch[3]
+
+
+def test_to_changes_values_but_not_masks():
+    masked = task(context_mask=torch.tensor([[True, False, True]] * 2)).to(torch.float64)
+    assert masked.xc.dtype == masked.yt.dtype == torch.float64
+    assert masked.context_mask.dtype == torch.bool
+
+
+def test_shift_moves_inputs_only():
+    original = task()
+    for offset in (1.5, [1.5, -2.0], torch.tensor([0.5, 3.0])):
+        moved = original.shift(offset)
+        expected = torch.as_tensor(offset, dtype=torch.float32)
+        assert torch.equal(moved.xc, original.xc + expected) and torch.equal(moved.xt, original.xt + expected)
+        assert torch.equal(moved.yc, original.yc) and torch.equal(moved.yt, original.yt)
+
+
+x, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((x[0], y, x, y), r"xc must have shape \(batch, points, dim\)"),
+        ((x, y[:1], x, y), "batch size"),
+        ((x, y[:, :2], x, y), "context points"),
+        ((x, y, x.expand(2, 3, 2), y), "dim_x"),
+        ((x, y, x, y[:, :2]), "target points"),
+        ((x, y, x, y.expand(2, 3, 2)), "dim_y"),
+        ((x, y, x[:, :0], y[:, :0]), "at least one target point"),
+        ((x.long(), y, x, y), "floating-point"),
+        ((x, y, x.double(), y), "one dtype"),
+        ((x + torch.inf, y, x, y), "xc has NaN or infinite inputs"),
+        ((x, y, x * torch.nan, y), "xt has NaN or infinite inputs"),
+        ((x, y + torch.inf, x, y), "yc has infinite outputs"),
+        ((x, y, x, y, torch.ones(2, 2, dtype=torch.bool)), "context_mask must be"),
+        ((x, y, x, y, None, torch.ones(2, 3)), "target_mask must be"),
+        ((x[:0], y[:0], x[:0], y[:0]), "batch of at least 1"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Task(*arguments)
+
+
+def test_masked_points_may_hold_anything():
+    mask = torch.tensor([[True, False, True]] * 2)
+    wild = torch.where(mask[..., None], x, torch.nan)
+    assert Task(wild, y, wild, y, mask, mask).xc.isfinite().all()
+
+
+@pytest.mark.parametrize("group", [Translation(2), Euclidean(2), C(8), D(8)], ids=repr)
+def test_groups_act_on_tasks(group):
+    """g·(h·ξ) = (g h)·ξ, g⁻¹·(g·ξ) = ξ, and distances stay as they are."""
+    generator = torch.Generator().manual_seed(0)
+    original = task().to(torch.float64)
+    g, h = (group.sample(scale=5.0, generator=generator) for _ in range(2))
+    torch.testing.assert_close(g(h(original)).xc, (g @ h)(original).xc)
+    torch.testing.assert_close(g.inverse()(g(original)).xt, original.xt)
+    torch.testing.assert_close(torch.cdist(g(original).xc, g(original).xt), torch.cdist(original.xc, original.xt))
+    assert torch.equal(g(original).yc, original.yc)
+    torch.testing.assert_close(group.identity()(original).xc, original.xc)
+
+
+def test_a_rotation_about_a_centre_keeps_it():
+    centre = torch.tensor([3.0, -1.0], dtype=torch.float64)
+    turn = C(8).elements()[1].about(centre)
+    torch.testing.assert_close(turn(centre), centre)
+    torch.testing.assert_close(turn(centre + torch.tensor([1.0, 0.0])), centre + torch.tensor([0.5, 0.5]).sqrt())
+
+
+@pytest.mark.parametrize(("group", "order", "exact"), [(C(4), 4, 4), (C(8), 8, 4), (D(8), 16, 8), (C(3), 3, 1)])
+def test_what_a_lattice_represents(group, order, exact):
+    assert len(group.elements()) == order
+    assert len(group.lattice_elements()) == exact
+
+
+def test_any_translation_is_exact_but_hardly_any_rigid_motion():
+    assert Translation(3).exact_on_lattice(Translation(3).sample(scale=100.0))
+    assert not Euclidean(2).exact_on_lattice(Euclidean(2).sample())
+
+
+def test_euclidean_samples_reflections_too():
+    generator = torch.Generator().manual_seed(0)
+    signs = {round(float(torch.linalg.det(Euclidean(3).sample(generator=generator).matrix))) for _ in range(20)}
+    assert signs == {-1, 1}
