@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from catalogue import build, random_task
 
 import aenp
 from aenp import FixedInputs, Task
+from catalogue import build, random_task
 
 
 def test_zero_outside_the_domain_only():

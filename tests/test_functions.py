@@ -1,9 +1,9 @@
 import pytest
 import torch
-from catalogue import CASES, build, random_task
 
 import aenp
 from aenp import Task
+from catalogue import CASES, build, random_task
 
 
 @pytest.mark.parametrize("name", [name for name, d in CASES if d == 2])

@@ -3,11 +3,11 @@ import os
 
 import pytest
 import torch
-from catalogue import build, random_task
 from safetensors.torch import save_file
 
 import aenp
 from aenp.saving import FORMAT
+from catalogue import build, random_task
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_newer_file(path):
 def test_a_file_that_does_not_fit_its_model(path, model):
     header = {"format": FORMAT, "version": "0.1", "model": model}
     save_file({"weight": torch.zeros(3)}, path, metadata={"aenp": json.dumps(header)})
-    with pytest.raises(ValueError, match="Unheard|does not fit"):
+    with pytest.raises(ValueError, match=r"Unheard|does not fit"):
         aenp.load(path)
 
 
