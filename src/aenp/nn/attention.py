@@ -1,5 +1,8 @@
 """Attention: one module, given the kernel that weighs keys against queries."""
 
+from abc import ABC, abstractmethod
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -19,7 +22,7 @@ class Attention(nn.Module):
         kernel: from queries, keys, values and positions to each head's output; a plain dot product by default.
     """
 
-    def __init__(self, dim: int, heads: int, kernel: nn.Module | None = None) -> None:
+    def __init__(self, dim: int, heads: int, kernel: "Kernel | None" = None) -> None:
         super().__init__()
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads; got dim={dim} and heads={heads}")
@@ -54,7 +57,7 @@ class Attention(nn.Module):
 class AttentionBlock(nn.Module):
     """z ← z + Attention(norm z, norm context); z ← z + MLP(norm z). Without a context, z attends to itself."""
 
-    def __init__(self, dim: int, heads: int, kernel: nn.Module | None = None) -> None:
+    def __init__(self, dim: int, heads: int, kernel: "Kernel | None" = None) -> None:
         super().__init__()
         self.attention = Attention(dim, heads, kernel)
         self.norm, self.norm_context, self.norm_mlp = nn.LayerNorm(dim), nn.LayerNorm(dim), nn.LayerNorm(dim)
@@ -72,7 +75,25 @@ class AttentionBlock(nn.Module):
         return z + self.mlp(self.norm_mlp(z))
 
 
-class DotProduct(nn.Module):
+class Kernel(nn.Module, ABC):
+    """From queries, keys, values and positions to each head's output: Σ_k softmax_k(logit(q, k)) v_k.
+
+    A query whose task has no key that counts gets zeros.
+    """
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads queries size"],
+        key: Float[Tensor, "batch heads keys size"],
+        value: Float[Tensor, "batch heads keys size"],
+        x: Any,
+        context_x: Any,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries size"]: ...
+
+
+class DotProduct(Kernel):
     """logit_h = q_h · k_h / √d; positions are not looked at."""
 
     def forward(

@@ -5,7 +5,7 @@ Arrays are channels-last: `(batch, *shape, channels)`.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -27,15 +27,43 @@ def convolve(
     weight: Float[Tensor, "channels_out channels_in *kernel"],
     bias: Float[Tensor, " channels_out"],
 ) -> Float[Tensor, "batch *shape channels_out"]:
-    """Σ_v weight(v) h(u + v) + bias, with zeros around the array.
-
-    In one dimension this is a two-dimensional convolution of an array one cell high, which is faster on a CPU.
-    """
-    h = h.movedim(-1, 1)
+    """Σ_v weight(v) h(u + v) + bias, with zeros around the array."""
+    if weight.ndim == 3:
+        return LineConvolution.apply(h, weight) + bias
     padding = [size // 2 for size in weight.shape[2:]]
-    if len(padding) == 1:
-        return conv2d(h.unsqueeze(2), weight.unsqueeze(2), bias, padding=[0, *padding]).squeeze(2).movedim(1, -1)
-    return (conv2d if len(padding) == 2 else conv3d)(h, weight, bias, padding=padding).movedim(1, -1)
+    return (conv2d if weight.ndim == 4 else conv3d)(h.movedim(-1, 1), weight, bias, padding=padding).movedim(1, -1)
+
+
+class LineConvolution(torch.autograd.Function):
+    """Σ_v weight(v) h(u + v) on the line, near the speed of a matrix product on a CPU in both directions.
+
+    Forward, and back to h, it is a two-dimensional channels-last convolution of an array one cell high. The gradient of
+    the weights is a matrix product for each v, of the whole batch laid end to end with zeros in between.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(h, weight)
+        return LineConvolution._convolve(h, weight)
+
+    @staticmethod
+    def _convolve(h: Tensor, weight: Tensor) -> Tensor:
+        padding = [0, weight.shape[-1] // 2]
+        return conv2d(h.movedim(-1, 1).unsqueeze(2), weight.unsqueeze(2), padding=padding).squeeze(2).movedim(1, -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+        h, weight = ctx.saved_tensors
+        to_h = to_weight = None
+        if ctx.needs_input_grad[0]:
+            to_h = LineConvolution._convolve(gradient, weight.transpose(0, 1).flip(-1))
+        if ctx.needs_input_grad[1]:
+            size = weight.shape[-1]
+            ends = pad(h, [0, 0, size // 2, size // 2]).flatten(0, 1)
+            gradients = pad(gradient, [0, 0, 0, size - 1]).flatten(0, 1)[: 1 - size or None].T
+            count = gradients.shape[1]
+            to_weight = torch.stack([gradients @ ends[v : v + count] for v in range(size)], dim=-1)
+        return to_h, to_weight
 
 
 class Convolution(nn.Module):

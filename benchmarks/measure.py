@@ -1,0 +1,52 @@
+"""How time and memory are measured."""
+
+import gc
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def interleaved_times(steps: Mapping[str, Callable[[], Any]], seconds: float = 15.0) -> dict[str, float]:
+    """The median time of each step, all run in turn, so that what else the machine does strikes them alike."""
+    for step in steps.values():
+        step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(next(iter(times.values()))) < 3:
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def peak_memory(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
+    """The most memory, in MB, that a step takes beyond what is there before it; in a process of its own.
+
+    `make(*args)` builds the step; it must be a function at the top of a module.
+    """
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_peak, (make, args))
+
+
+def _peak(make: Callable[..., Callable[[], Any]], args: tuple[Any, ...]) -> float:
+    torch.set_num_threads(1)
+    step = make(*args)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _status("VmRSS")
+    result = step()
+    peak = _status("VmHWM") - before
+    del result
+    return peak
+
+
+def _status(field: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024

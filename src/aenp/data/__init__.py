@@ -1,0 +1,41 @@
+"""Data: sources of tasks, and the stream of batches that a training run draws from one."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Protocol, runtime_checkable
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from aenp.data.gp import GibbsTasks
+from aenp.task import Task
+
+__all__ = ["GibbsTasks", "Source", "Stream"]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Draws tasks: batch number `index` is a function of its arguments alone."""
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task: ...
+
+
+class Stream(IterableDataset[Task]):
+    """The endless sequence `source.batch(batch_size, index, seed)`, index = start, start + 1, …
+
+    `DataLoader(stream, batch_size=None, num_workers=k)` yields the same batches in the same order for every k.
+
+    Args:
+        source: what draws the tasks.
+        batch_size: tasks in a batch.
+        seed: streams with different seeds are independent.
+        start: index of the first batch, to go on with a run where it stopped.
+    """
+
+    def __init__(self, source: Source, batch_size: int, seed: int, start: int = 0) -> None:
+        self.source, self.batch_size, self.seed, self.start = source, batch_size, seed, start
+
+    def __iter__(self) -> Iterator[Task]:
+        worker = get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for index in count(self.start + first, step):
+            yield self.source.batch(self.batch_size, index, self.seed)
