@@ -141,7 +141,7 @@ def context_mean(task: Task) -> Float[Tensor, "batch 1 dim_x"]:
     return task.xc.sum(dim=1, keepdim=True) / task.context_mask.sum(dim=1).clamp(min=1)[:, None, None]
 
 
-def relative_context(task: Task, anchor: Tensor, dtype: torch.dtype) -> Float[Tensor, "batch context dim_x"]:
-    """x_c − anchor, subtracted in the coordinates' own dtype, then in the model's; zero where masked."""
-    relative = (task.xc - anchor).to(dtype)
+def relative_context(task: Task, anchor: Float[Tensor, "batch 1 dim_x"]) -> Float[Tensor, "batch context dim_x"]:
+    """x_c − anchor in the coordinates' own dtype; zero where masked."""
+    relative = task.xc - anchor
     return relative if task.context_mask is None else relative * task.context_mask.unsqueeze(-1)

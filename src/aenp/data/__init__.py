@@ -22,7 +22,8 @@ class Source(Protocol):
 class Stream(IterableDataset[Task]):
     """The endless sequence `source.batch(batch_size, index, seed)`, index = start, start + 1, …
 
-    `DataLoader(stream, batch_size=None, num_workers=k)` yields the same batches in the same order for every k.
+    `DataLoader(stream, batch_size=None, num_workers=k)` yields the same batches in the same order for every k; a worker
+    has one thread, so they are the same to the last bit if this process has one too.
 
     Args:
         source: what draws the tasks.

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.models.tnp import Transformer
+from aenp.nn.spectral import Wavelengths
 from aenp.process import context_mean, relative_context
 from aenp.task import Task
 
@@ -24,7 +25,8 @@ class PTTNP(Transformer):
         dim_x: input dimension.
         dim_y: output dimension.
         symmetry: `none`, or `exact` for translation equivariance.
-        attention: how an equivariant model weighs pairs: `mlp`, the paper's pairwise MLP.
+        attention: how an equivariant model weighs pairs: `mlp` or `spectral`, as for `TNP`.
+        wavelengths: of a spectral attention, as for `TNP`.
         form: `induced`, which the paper trained, or `perceiver`.
         pseudo_tokens: number M of pseudo-tokens.
         pseudo_spread: standard deviation of the initial v_{m,0}, in units of x: about half the extent of a context.
@@ -40,7 +42,8 @@ class PTTNP(Transformer):
         dim_x: int,
         dim_y: int,
         symmetry: Literal["none", "exact"] = "exact",
-        attention: Literal["mlp"] = "mlp",
+        attention: Literal["mlp", "spectral"] = "mlp",
+        wavelengths: Wavelengths = (0.1, 10.0),
         form: Literal["induced", "perceiver"] = "induced",
         pseudo_tokens: int = 128,
         pseudo_spread: float = 1.0,
@@ -50,7 +53,7 @@ class PTTNP(Transformer):
         fixed_inputs: FixedInputs | None = None,
         likelihood: Likelihood | None = None,
     ) -> None:
-        super().__init__(dim_x, dim_y, symmetry, attention, dim, heads, fixed_inputs, likelihood)
+        super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, dim, heads, fixed_inputs, likelihood)
         if form not in ("induced", "perceiver"):
             raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")
         self.form = form
@@ -68,10 +71,9 @@ class PTTNP(Transformer):
     def encode(self, task: Task) -> dict[str, Any]:
         anchor = context_mean(task)
         u = self.pseudo_values.expand(task.batch_size, -1, -1)
-        x, v = None, None
+        x, v = self.place(relative_context(task, anchor)), None
         if not self.sees_positions:
-            x = relative_context(task, anchor, self.dtype)
-            v = self.pseudo_positions.expand(task.batch_size, -1, -1)
+            v = self.place(self.pseudo_positions.expand(task.batch_size, -1, -1))
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(task.batch_size, u.device)
             u = self.inject(u, self.fixed_inputs(anchor + self.pseudo_positions.to(anchor), keep))
@@ -97,7 +99,7 @@ class PTTNP(Transformer):
     def decode(
         self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
     ) -> Float[Tensor, "batch target params"]:
-        x = None if self.sees_positions else (xt - state["anchor"]).to(self.dtype)
+        x = self.place(xt - state["anchor"])
         z = self.target_tokens(xt)
         for read, u in zip(self.read_pseudo, state["tokens"], strict=True):
             z = read(z, u, x, state["v"], state["mask"])

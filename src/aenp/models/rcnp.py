@@ -53,7 +53,7 @@ class RCNP(NeuralProcess):
 
     def encode(self, task: Task) -> dict[str, Any]:
         anchor = context_mean(task)
-        x = relative_context(task, anchor, self.dtype)
+        x = relative_context(task, anchor).to(self.dtype)
         z = self.embed(task.yc.to(self.dtype))
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(task.batch_size, z.device)

@@ -11,6 +11,7 @@ from aenp.likelihoods import Likelihood
 from aenp.nn.attention import AttentionBlock
 from aenp.nn.mlp import MLP
 from aenp.nn.pairwise import PairwiseMLP
+from aenp.nn.spectral import Frequencies, Spectral, Wavelengths
 from aenp.process import NeuralProcess, Symmetry, context_mean, relative_context
 from aenp.task import Task
 
@@ -28,7 +29,8 @@ class Transformer(NeuralProcess):
         dim_x: int,
         dim_y: int,
         symmetry: Literal["none", "exact"],
-        attention: Literal["mlp"],
+        attention: Literal["mlp", "spectral"],
+        wavelengths: Wavelengths,
         dim: int,
         heads: int,
         fixed_inputs: FixedInputs | None,
@@ -39,8 +41,8 @@ class Transformer(NeuralProcess):
             raise ValueError(
                 f"symmetry must be 'none' or 'exact'; got {symmetry!r}. For 'approx', give an exact model fixed_inputs"
             )
-        if attention not in ("mlp",):
-            raise ValueError(f"attention must be 'mlp'; got {attention!r}")
+        if attention not in ("mlp", "spectral"):
+            raise ValueError(f"attention must be 'mlp' or 'spectral'; got {attention!r}")
         if symmetry == "none" and fixed_inputs is not None:
             raise ValueError("symmetry='none' has no symmetry for fixed_inputs to break; use symmetry='exact'")
         self.sees_positions = symmetry == "none"
@@ -48,11 +50,24 @@ class Transformer(NeuralProcess):
         self.embed = MLP(dim_x + dim_y + 1 if self.sees_positions else dim_y, dim, width=dim)
         if not self.sees_positions:
             self.target_token = nn.Parameter(torch.randn(dim))
+            if attention == "spectral":
+                self.frequencies = Frequencies(dim_x, heads, dim // heads, wavelengths)
         self.head = MLP(dim, self.num_params, width=dim)
 
     def block(self) -> AttentionBlock:
-        kernel = None if self.sees_positions else PairwiseMLP(self.dim_x, self.heads, width=self.dim)
-        return AttentionBlock(self.dim, self.heads, kernel)
+        if self.sees_positions:
+            return AttentionBlock(self.dim, self.heads)
+        if self.attention == "mlp":
+            return AttentionBlock(self.dim, self.heads, PairwiseMLP(self.dim_x, self.heads, width=self.dim))
+        block = AttentionBlock(self.dim, self.heads, Spectral())
+        self.frequencies.start_local(block.attention.to_query.bias, block.attention.to_key_value.bias[: self.dim])
+        return block
+
+    def place(self, x: Float[Tensor, "batch points dim_x"]) -> Tensor | None:
+        """Positions relative to the anchor, in the coordinates' own dtype, as the attention takes them."""
+        if self.sees_positions:
+            return None
+        return self.frequencies(x) if self.attention == "spectral" else x.to(self.dtype)
 
     @property
     def symmetry(self) -> Symmetry:
@@ -81,7 +96,10 @@ class TNP(Transformer):
         dim_x: input dimension.
         dim_y: output dimension.
         symmetry: `none`, or `exact` for translation equivariance.
-        attention: how an equivariant model weighs pairs: `mlp`, the paper's pairwise MLP.
+        attention: how an equivariant model weighs pairs: `mlp`, the paper's pairwise MLP, or `spectral`, which turns
+            queries, keys and values by learned frequencies, many times faster and in memory linear in the points.
+        wavelengths: the shortest and the longest wavelength of a spectral attention, or one such pair for each
+            dimension; `aenp.wavelengths(tasks)` finds them for given data.
         dim: size D_z of the tokens.
         heads: number of attention heads.
         layers: number of layers.
@@ -95,7 +113,8 @@ class TNP(Transformer):
         dim_x: int,
         dim_y: int,
         symmetry: Literal["none", "exact"] = "exact",
-        attention: Literal["mlp"] = "mlp",
+        attention: Literal["mlp", "spectral"] = "mlp",
+        wavelengths: Wavelengths = (0.1, 10.0),
         dim: int = 128,
         heads: int = 8,
         layers: int = 5,
@@ -103,7 +122,7 @@ class TNP(Transformer):
         fixed_at_targets: bool = False,
         likelihood: Likelihood | None = None,
     ) -> None:
-        super().__init__(dim_x, dim_y, symmetry, attention, dim, heads, fixed_inputs, likelihood)
+        super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, dim, heads, fixed_inputs, likelihood)
         self.self_attention = nn.ModuleList(self.block() for _ in range(layers))
         self.cross_attention = nn.ModuleList(self.block() for _ in range(layers))
         if fixed_inputs is not None:
@@ -112,7 +131,7 @@ class TNP(Transformer):
 
     def encode(self, task: Task) -> dict[str, Any]:
         anchor = context_mean(task)
-        x = None if self.sees_positions else relative_context(task, anchor, self.dtype)
+        x = self.place(relative_context(task, anchor))
         z, keep = self.context_tokens(task), None
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(task.batch_size, z.device)
@@ -126,7 +145,7 @@ class TNP(Transformer):
     def decode(
         self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
     ) -> Float[Tensor, "batch target params"]:
-        x = None if self.sees_positions else (xt - state["anchor"]).to(self.dtype)
+        x = self.place(xt - state["anchor"])
         z = self.target_tokens(xt)
         if self.fixed_inputs is not None and self.fixed_at_targets:
             z = self.inject(z, self.fixed_inputs(xt, state["keep"]))

@@ -28,16 +28,16 @@ class Attention(nn.Module):
             raise ValueError(f"dim must be a multiple of heads; got dim={dim} and heads={heads}")
         self.heads = heads
         self.kernel = kernel or DotProduct()
-        self.to_query = nn.Linear(dim, dim, bias=False)
-        self.to_key_value = nn.Linear(dim, 2 * dim, bias=False)
+        self.to_query = nn.Linear(dim, dim)
+        self.to_key_value = nn.Linear(dim, 2 * dim)
         self.to_out = nn.Linear(dim, dim)
 
     def forward(
         self,
         z: Float[Tensor, "batch queries dim"],
         context: Float[Tensor, "batch keys dim"],
-        x: Float[Tensor, "batch queries dim_x"] | None = None,
-        context_x: Float[Tensor, "batch keys dim_x"] | None = None,
+        x: Tensor | None = None,
+        context_x: Tensor | None = None,
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries dim"]:
         """What each query token finds in the context.
@@ -45,8 +45,8 @@ class Attention(nn.Module):
         Args:
             z: query tokens, `(batch, queries, dim)`.
             context: key tokens, `(batch, keys, dim)`; where there is none, the output is the linear map's bias.
-            x: positions of the queries, `(batch, queries, dim_x)`, near the origin; None for a plain dot product.
-            context_x: positions of the keys, `(batch, keys, dim_x)`.
+            x: positions of the queries, as the kernel takes them; None for a plain dot product.
+            context_x: positions of the keys.
             mask: `(batch, keys)`, True where a key counts; None if all do.
         """
         query = self.to_query(z).unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -67,8 +67,8 @@ class AttentionBlock(nn.Module):
         self,
         z: Float[Tensor, "batch queries dim"],
         context: Float[Tensor, "batch keys dim"],
-        x: Float[Tensor, "batch queries dim_x"] | None = None,
-        context_x: Float[Tensor, "batch keys dim_x"] | None = None,
+        x: Tensor | None = None,
+        context_x: Tensor | None = None,
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries dim"]:
         z = z + self.attention(self.norm(z), self.norm_context(context), x, context_x, mask)
@@ -101,8 +101,8 @@ class DotProduct(Kernel):
         query: Float[Tensor, "batch heads queries size"],
         key: Float[Tensor, "batch heads keys size"],
         value: Float[Tensor, "batch heads keys size"],
-        x: Float[Tensor, "batch queries dim_x"] | None,
-        context_x: Float[Tensor, "batch keys dim_x"] | None,
+        x: None,
+        context_x: None,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries size"]:
         return masked_attention(query, key, value, mask)
@@ -122,5 +122,4 @@ def masked_attention(
     some = mask.any(dim=1)[:, None, None, None]
     # A softmax over nothing is NaN: where no key counts, let all count and drop the result.
     allowed = mask[:, None, None, :] | ~some
-    out = scaled_dot_product_attention(query, key, value, attn_mask=allowed.expand(-1, 1, query.shape[2], -1))
-    return out * some
+    return scaled_dot_product_attention(query, key, value, attn_mask=allowed) * some

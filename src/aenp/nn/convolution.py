@@ -52,7 +52,7 @@ class LineConvolution(torch.autograd.Function):
         return conv2d(h.movedim(-1, 1).unsqueeze(2), weight.unsqueeze(2), padding=padding).squeeze(2).movedim(1, -1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         h, weight = ctx.saved_tensors
         to_h = to_weight = None
         if ctx.needs_input_grad[0]:
