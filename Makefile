@@ -1,4 +1,4 @@
-.PHONY: reproduce test slow lint docs clean
+.PHONY: reproduce test lint docs benchmark clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,6 +14,9 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+benchmark: .venv/installed
+	$(BIN)/python -m benchmarks
 
 docs: .venv/installed
 	$(BIN)/aenp families > docs/models.md

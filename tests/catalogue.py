@@ -38,6 +38,7 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         ),
         "rcnp-exact": lambda: aenp.RCNP(d, 2, dim=16),
         "rcnp-exact-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16),
+        "rcnp-approx-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16, fixed_inputs=fixed(d)),
         "rcnp-approx": lambda: aenp.RCNP(d, 2, dim=16, fixed_inputs=fixed(d)),
     }
     if d <= 3:
@@ -54,7 +55,7 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
             "equivcnp-approx": lambda: aenp.EquivCNP(d, 2, kernel=5, fixed_inputs=fixed(d), **GRID),
         }
     if d == 2:
-        cases["equivcnp-exact-d8"] = lambda: aenp.EquivCNP(d, 2, group="D8", kernel=5, **GRID)
+        cases["equivcnp-exact-c8"] = lambda: aenp.EquivCNP(d, 2, group="C8", kernel=5, **GRID)
     return cases
 
 

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -54,6 +55,12 @@ def test_fourier_coefficients_are_learned_or_fixed(learn):
     assert (t.frequencies.grad is not None) is learn
 
 
+def test_dropout_without_a_host():
+    """A host of one's own need not ask for the draw."""
+    t = FixedInputs(1, domain=[(0, 1)], dropout=1.0)
+    assert not t(torch.rand(2, 6, 1)).any() and t.eval()(torch.rand(2, 6, 1)).any()
+
+
 def test_dropout_is_for_whole_tasks_and_in_training_only():
     t = FixedInputs(1, num=4, domain=[(-1, 1)], dropout=0.3)
     torch.manual_seed(0)
@@ -88,6 +95,9 @@ def test_switching_off_is_reentrant_and_survives_errors():
             assert torch.equal(model(task).mean, off)
         assert torch.equal(model(task).mean, off)
     assert torch.equal(model(task).mean, on) and not torch.equal(on, off)
+    with model.equivariant():
+        copied = copy.deepcopy(model)
+    assert torch.equal(copied(task).mean, on)
     with pytest.raises(RuntimeError), model.equivariant():
         raise RuntimeError
     assert torch.equal(model(task).mean, on)
@@ -108,22 +118,30 @@ def test_domain_of_holds_every_point_that_counts():
     masked = Task(xc, torch.zeros(1, 2, 1), xt, torch.zeros(1, 1, 1), mask)
     assert FixedInputs.domain_of(masked) == [(0.0, 2.0), (-1.0, 5.0)]
     assert FixedInputs.domain_of([masked, masked.shift([1.0, 0.0])]) == [(0.0, 3.0), (-1.0, 5.0)]
+    constant = FixedInputs(2, domain=FixedInputs.domain_of(masked.with_targets(xt * 0 + xc[:, :1]))).eval()
+    assert constant.contains(xc[:, :1]).all() and constant(xc[:, :1]).isfinite().all()
     with pytest.raises(ValueError, match="at least one task"):
         FixedInputs.domain_of([])
 
 
-def test_a_later_domain_is_saved_too(tmp_path):
+def test_what_is_changed_later_is_saved_too(tmp_path):
     model = build("convcnp-approx", 1)
     model.fixed_inputs.domain = [(100.0, 108.0)]
+    model.fixed_inputs.dropout, model.likelihood.min_scale = 0.1, 0.3
     aenp.save(model, tmp_path / "model.safetensors")
-    assert aenp.load(tmp_path / "model.safetensors").fixed_inputs.domain == [(100.0, 108.0)]
+    loaded = aenp.load(tmp_path / "model.safetensors")
+    assert loaded.fixed_inputs.domain == [(100.0, 108.0)]
+    assert (loaded.fixed_inputs.dropout, loaded.likelihood.min_scale) == (0.1, 0.3)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"domain": [(0, 1)]}, "each of 2 dimensions"),
-        ({"domain": [(0, 1), (3, 3)]}, "lower < upper"),
+        ({"domain": [(0, 1), (3, 2)]}, "lower ≤ upper"),
+        ({"domain": (0, 1)}, r"\(lower, upper\) or None"),
+        ({"domain": [(0, 1), (0, None)], "taper": 0.1}, "both its bounds"),
+        ({"fourier": -1}, "negative"),
         ({"dropout": 1.5}, "probability"),
         ({"taper": 0.7}, "fraction"),
         ({"num": 0}, "at least 1"),

@@ -20,7 +20,9 @@ def test_predict_is_in_evaluation_mode_and_leaves_the_mode_alone():
     model, task = build("convcnp-approx", 1).train(), random_task(1, batch=20)
     assert torch.equal(aenp.predict(model, task).mean, model.eval()(task).mean)
     model.train()
-    assert not aenp.predict(model, task).mean.requires_grad and model.training
+    model.fixed_inputs.eval()
+    assert not aenp.predict(model, task).mean.requires_grad
+    assert model.training and model.network.training and not model.fixed_inputs.training
 
 
 def test_loglik_is_the_mean_over_targets_that_count():
@@ -83,6 +85,25 @@ def test_points_per_unit_of_a_lattice():
     y = torch.zeros(1, 30, 1)
     assert aenp.points_per_unit(Task(x[:, ::3], y[:, ::3], x, y)) == [4.0, 2.0]
     assert aenp.points_per_unit([Task(x[..., :1], y, x[..., :1], y)]) == 4.0
+
+
+def test_points_per_unit_of_a_large_lattice_and_of_a_hardly_filled_one():
+    x = torch.cartesian_prod(torch.arange(100) * 0.25, torch.arange(100) * 0.25)[None]
+    none = torch.zeros(1, 0, 2), torch.zeros(1, 0, 1)
+    assert aenp.points_per_unit(Task(*none, x)) == 4.0
+    torch.manual_seed(0)
+    rounded = (1000 * torch.rand(1, 200, 2).double()).round() / 100
+    assert 3 < aenp.points_per_unit(Task(rounded, torch.zeros(1, 200, 1), rounded)) < 10
+
+
+def test_points_per_unit_needs_points():
+    with pytest.raises(ValueError, match="two distinct points"):
+        aenp.points_per_unit([])
+
+
+def test_wavelengths_span_spacing_and_extent():
+    x = torch.arange(21.0).view(1, -1, 1) / 2
+    assert aenp.wavelengths(Task(x[:, ::2], torch.zeros(1, 11, 1), x)) == (2.0, 20.0)
 
 
 def test_points_per_unit_of_scattered_points():

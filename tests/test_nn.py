@@ -6,7 +6,7 @@ import torch
 from aenp.nn.convolution import CNN, Convolution, Level, UNet, convolve, double, halve
 from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basis
 from aenp.nn.lattice import Lattice, lattice_anchor
-from aenp.nn.set_convolution import FromGrid, gaussian_weights, grid_to_points, nearest_weights, points_to_grid
+from aenp.nn.set_convolution import FromGrid, ToGrid, gaussian_weights, grid_to_points, points_to_grid
 from aenp.symmetry import C, D
 
 
@@ -40,9 +40,12 @@ def test_on_the_grid_points_go_to_their_own_cells_and_back(dim_x):
     x = (index * torch.tensor(spacing, dtype=torch.float64) + 17.3)[None]
     values = torch.randn(1, 4, 2)
     lattice = lattice_around(x, spacing)
-    grid = points_to_grid(values, nearest_weights(lattice, x, torch.float32))
-    assert torch.equal(FromGrid(on_grid=True, lengthscales=1)(lattice, grid, x), values)
-    torch.testing.assert_close(grid.sum(dim=list(range(1, dim_x + 1))), values.sum(1))
+    grid = ToGrid(on_grid=True)(lattice, x, values, None)
+    back = FromGrid(on_grid=True, lengthscales=1)(lattice, grid, x)
+    torch.testing.assert_close(back, torch.cat([torch.ones(1, 4, 1), values], -1), rtol=1e-5, atol=1e-5)
+    assert grid[..., 0].sum() == 4 and (grid[..., 0] > 0).sum() == 4
+    with pytest.raises(ValueError, match="on_grid=True needs points on a lattice"):
+        FromGrid(on_grid=True, lengthscales=1)(lattice, grid, x + 0.09)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2])

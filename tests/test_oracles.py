@@ -61,8 +61,8 @@ def test_known_position_against_plain_formulas(start):
 
 @pytest.mark.parametrize(("contexts", "start"), [(1, 0.0), (3, -2.0), (5, 20.0)])
 def test_unknown_position_against_quadrature(contexts, start):
-    """Sum over a fine grid of change points z, weighted with the prior density, the length of all centres c that hold
-    the context and the target and lie where z + c₀ can."""
+    """A sum over a fine grid of change points z. The prior of each, up to a factor, is the length of the range of
+    centres within 7 of z whose intervals hold context and target."""
     task, step = dyadic_task(contexts, start), 1 / 64
     prediction = oracles.equivariant(SOURCE, task)
     x = task.xc[0, :, 0].numpy()
@@ -107,7 +107,7 @@ def test_equivariant_to_shifts_and_reflections():
     mirrored = Task(-task.xc, task.yc, -task.xt, task.yt, task.context_mask)
     expected = oracles.equivariant(SOURCE, task).log_prob(task.yt)
     for moved in (task.shift(20.0), task.shift(-3.3), mirrored):
-        torch.testing.assert_close(oracles.equivariant(SOURCE, moved).log_prob(task.yt), expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(oracles.equivariant(SOURCE, moved).log_prob(task.yt), expected, rtol=1e-8, atol=1e-8)
     shifted = oracles.bayes(SOURCE, task.shift(-3.3)).log_prob(task.yt)
     assert (shifted - oracles.bayes(SOURCE, task).log_prob(task.yt)).abs().max() > 0.1
 
@@ -154,15 +154,9 @@ def test_as_normal_keeps_mean_and_variance():
     torch.testing.assert_close(normal.variance, mixture.variance)
 
 
-def test_targets_beyond_the_source_are_predicted_too():
-    task = dyadic_task(3, 0.0)
-    far = oracles.equivariant(SOURCE, task.with_targets(torch.tensor([[[-100.0], [100.0]]], dtype=torch.float64)))
-    torch.testing.assert_close(far.variance, torch.full_like(far.mean, 1.04), rtol=1e-6, atol=0)
-
-
 def test_what_is_wrong_is_named():
     x = torch.zeros(1, 2, 1)
-    with pytest.raises(ValueError, match="spans at most 4"):
-        oracles.equivariant(SOURCE, Task(torch.tensor([[[0.0], [4.5]]]), x, x))
+    with pytest.raises(ValueError, match="must cover"):
+        oracles.equivariant(GibbsTasks(centre=(13.0, 27.0)), Task(x, x, x))
     with pytest.raises(ValueError, match="dim_x = dim_y = 1"):
         oracles.bayes(SOURCE, Task(x.expand(1, 2, 2), x, x.expand(1, 2, 2)))

@@ -33,7 +33,7 @@ def test_a_foreign_file(path):
 
 
 def test_a_newer_file(path):
-    header = {"format": FORMAT + 1, "version": "99.0", "model": {}}
+    header = {"format": FORMAT + 1, "version": "99.0", "model": {"class": "?"}}
     save_file({"weight": torch.zeros(3)}, path, metadata={"aenp": json.dumps(header)})
     with pytest.raises(ValueError, match=r"aenp 99\.0 in format .* Upgrade"):
         aenp.load(path)
@@ -66,17 +66,26 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(path, monkeypatch):
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
-def test_float64_weights_stay_float64(tmp_path):
-    model, task = build("tnp-exact", 1).double(), random_task(1)
+@pytest.mark.parametrize("header", ["{}", "[]", '{"format": "1"}', "nonsense", '{"format": 1, "model": "x"}'])
+def test_a_file_with_another_header(path, header):
+    save_file({"weight": torch.zeros(3)}, path, metadata={"aenp": header})
+    with pytest.raises(ValueError, match="not a model saved by aenp"):
+        aenp.load(path)
+
+
+@pytest.mark.parametrize("name", ["tnp-exact", "tnp-exact-spectral", "convcnp-approx", "equivcnp-exact"])
+def test_float64_weights_stay_float64(name, tmp_path):
+    model, task = build(name, 2).double(), random_task(2)
     aenp.save(model, tmp_path / "model.safetensors")
     assert torch.equal(aenp.load(tmp_path / "model.safetensors")(task).mean, model(task).mean)
 
 
 def test_a_model_of_the_users_own(tmp_path):
     class Mine(aenp.ConvCNP):
-        pass
+        def __init__(self, **arguments):
+            super().__init__(**arguments)
 
-    model, task = Mine(1, 2, channels=8, layers=3).eval(), random_task(1)
+    model, task = Mine(dim_x=1, dim_y=2, channels=8, layers=3).eval(), random_task(1)
     aenp.save(model, tmp_path / "model.safetensors")
     loaded = aenp.load(tmp_path / "model.safetensors")
     assert type(loaded) is Mine and torch.equal(loaded(task).mean, model(task).mean)

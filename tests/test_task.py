@@ -75,6 +75,12 @@ def test_to_changes_values_but_not_masks():
     assert masked.context_mask.dtype == torch.bool
 
 
+def test_a_target_without_outcome_keeps_its_place():
+    missing = torch.tensor([[[1.0], [torch.nan]]])
+    gap = Task(torch.zeros(1, 0, 1), torch.zeros(1, 0, 1), torch.tensor([[[5.0], [6.0]]]), missing)
+    assert gap.target_mask.tolist() == [[True, False]] and gap.xt.flatten().tolist() == [5.0, 6.0]
+
+
 def test_shift_moves_inputs_only():
     original = task()
     for offset in (1.5, [1.5, -2.0], torch.tensor([0.5, 3.0])):
@@ -99,6 +105,7 @@ x, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, 1)
         ((x, y, x[:, :0], y[:, :0]), "at least one target point"),
         ((x.long(), y, x, y), "floating-point"),
         ((x, y, x.double(), y), "one dtype"),
+        ((x.half(), y, x.half(), y), "float32 or float64"),
         ((x + torch.inf, y, x, y), "xc has NaN or infinite inputs"),
         ((x, y, x * torch.nan, y), "xt has NaN or infinite inputs"),
         ((x, y + torch.inf, x, y), "yc has infinite outputs"),
@@ -145,8 +152,16 @@ def test_what_a_lattice_represents(group, order, exact):
 
 
 def test_any_translation_is_exact_but_hardly_any_rigid_motion():
-    assert Translation(3).exact_on_lattice(Translation(3).sample(scale=100.0))
-    assert not Euclidean(2).exact_on_lattice(Euclidean(2).sample())
+    generator = torch.Generator().manual_seed(0)
+    assert Translation(3).exact_on_lattice(Translation(3).sample(scale=100.0, generator=generator))
+    assert not Euclidean(2).exact_on_lattice(Euclidean(2).sample(generator=generator))
+
+
+def test_an_offset_of_other_dimensions_is_refused():
+    with pytest.raises(ValueError, match="each of 2 dimensions"):
+        task().shift([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="each of 2 dimensions"):
+        Translation(2).element([1.0, 2.0, 3.0])
 
 
 def test_euclidean_samples_reflections_too():

@@ -3,7 +3,7 @@
 from aenp import symmetry
 from aenp._version import __version__
 from aenp.fixed_inputs import FixedInputs
-from aenp.functions import ar_sample, loglik, points_per_unit, predict
+from aenp.functions import ar_sample, loglik, points_per_unit, predict, wavelengths
 from aenp.likelihoods import Normal, NormalMixture
 from aenp.models.cnp import CNP
 from aenp.models.convcnp import ConvCNP
@@ -37,4 +37,5 @@ __all__ = [
     "predict",
     "save",
     "symmetry",
+    "wavelengths",
 ]

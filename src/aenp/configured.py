@@ -9,30 +9,39 @@ class Configured:
     """Remembers its constructor's arguments. Arguments are JSON values, or Configured themselves."""
 
     classes: ClassVar[dict[str, type["Configured"]]] = {}
+    mutable: ClassVar[tuple[str, ...]] = ()
+    "Arguments that may be changed later, as attributes of the same name."
     arguments: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        Configured.classes[cls.__name__] = cls
+        Configured.classes[_name(cls)] = cls
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
         # bind_partial: copying calls __new__ without arguments, and an error is __init__'s to raise.
+        signature = inspect.signature(cls.__init__)
         try:
-            bound = inspect.signature(cls.__init__).bind_partial(self, *args, **kwargs)
+            bound = signature.bind_partial(self, *args, **kwargs)
         except TypeError:
             return self
-        options = bound.arguments.pop("options", {})  # where a constructor passes keywords on
+        arguments: dict[str, Any] = {}
+        for name, value in list(bound.arguments.items())[1:]:
+            passed_on = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            arguments.update(value if passed_on else {name: value})
         # Past nn.Module.__setattr__, which would refuse a submodule before its own __init__.
-        self.__dict__["arguments"] = dict(list(bound.arguments.items())[1:]) | options
+        self.__dict__["arguments"] = arguments
         return self
 
     def configuration(self) -> dict[str, Any]:
         """The class's name and the arguments it was built with, as JSON values."""
-        return {
-            "class": type(self).__name__,
-            **{name: _encode(value) for name, value in self.arguments.items()},
-        }
+        arguments = self.arguments | {name: getattr(self, name) for name in self.mutable}
+        return {"class": _name(type(self)), **{name: _encode(value) for name, value in arguments.items()}}
+
+
+def _name(cls: type) -> str:
+    """The name a class is saved under: its own, with its module's unless it is the library's."""
+    return cls.__name__ if cls.__module__.startswith("aenp.") else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def build(configuration: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -35,6 +36,8 @@ class FixedInputs(Configured, nn.Module):
         concatenate: the host takes t in as further channels, instead of adding a linear map of t to its own.
     """
 
+    mutable = ("domain", "dropout", "taper")
+
     def __init__(
         self,
         dim_x: int,
@@ -48,6 +51,10 @@ class FixedInputs(Configured, nn.Module):
         concatenate: bool = False,
     ) -> None:
         super().__init__()
+        if dim_x < 1:
+            raise ValueError(f"dim_x must be at least 1; got {dim_x}")
+        if fourier < 0:
+            raise ValueError(f"fourier, the number of coefficients, must not be negative; got {fourier}")
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout is a probability, between 0 and 1; got {dropout}")
         if not 0 <= taper <= 0.5:
@@ -57,6 +64,8 @@ class FixedInputs(Configured, nn.Module):
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
         self.concatenate = concatenate
         self.domain = domain
+        if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
+            raise ValueError("taper is a fraction of the domain's side, which needs both its bounds")
         if fourier:
             frequencies = torch.arange(1, fourier + 1) * (math.pi / 2) * torch.ones(dim_x, 1)
             self.frequencies = nn.Parameter(frequencies, requires_grad=learn_frequencies)
@@ -86,7 +95,6 @@ class FixedInputs(Configured, nn.Module):
     @domain.setter
     def domain(self, domain: Domain | None) -> None:
         self._domain = _checked(domain, self.dim_x)
-        self.arguments["domain"] = self._domain
 
     @property
     def active(self) -> bool:
@@ -95,6 +103,13 @@ class FixedInputs(Configured, nn.Module):
     def switch(self, on: bool) -> None:
         """Undoes one switching-off, or adds one; t is zero until each switching-off has been undone."""
         self._switched_off += -1 if on else 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is switched on, also where it is made while the original is off."""
+        return {**self.__dict__, "_switched_off": 0}
+
+    def extra_repr(self) -> str:
+        return f"num={self.num}, domain={self.domain}, dropout={self.dropout}, taper={self.taper}"
 
     def draw_keep(self, batch: int, device: torch.device) -> Float[Tensor, " batch"] | None:
         """One draw of the dropout: for each task, whether t is kept (1) or zero (0); None if all are kept."""
@@ -116,8 +131,10 @@ class FixedInputs(Configured, nn.Module):
 
         Args:
             x: points, `(batch, ..., dim_x)`.
-            keep: a draw of the dropout, `(batch,)`, so that t is dropped for a task everywhere or nowhere.
+            keep: a draw of the dropout, `(batch,)`, for a host that asks for t more than once in a forward pass: t is
+                dropped for a task everywhere or nowhere. By default a new draw.
         """
+        keep = self.draw_keep(len(x), x.device) if keep is None else keep
         if not self.active:
             return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)
         inside = self.contains(x).unsqueeze(-1)
@@ -135,7 +152,7 @@ class FixedInputs(Configured, nn.Module):
         for d, (lower, upper) in enumerate(self.domain):
             column = x[..., d]
             if math.isfinite(lower) and math.isfinite(upper):
-                column = (2 * column - (lower + upper)) / (upper - lower)
+                column = (2 * column - (lower + upper)) / ((upper - lower) or 1.0)
             elif math.isfinite(lower) or math.isfinite(upper):
                 column = column - (lower if math.isfinite(lower) else upper)
             columns.append(column)
@@ -160,17 +177,20 @@ def _checked(domain: Domain | None, dim_x: int) -> list[tuple[float, float]]:
         raise ValueError(f"domain needs one (lower, upper) for each of {dim_x} dimensions; got {domain}")
     box = []
     for interval in intervals:
-        lower, upper = (None, None) if interval is None else interval
-        box.append((-math.inf if lower is None else float(lower), math.inf if upper is None else float(upper)))
-        if not box[-1][0] < box[-1][1]:
-            raise ValueError(f"each interval of the domain needs lower < upper; got {interval}")
+        bounds = (None, None) if interval is None else interval
+        if not hasattr(bounds, "__len__") or len(bounds) != 2:
+            raise ValueError(f"each dimension of the domain needs (lower, upper) or None; got {interval}")
+        lower, upper = (sign * math.inf if b is None else float(b) for sign, b in zip((-1, 1), bounds, strict=True))
+        if not lower <= upper:
+            raise ValueError(f"each interval of the domain needs lower ≤ upper; got {interval}")
+        box.append((lower, upper))
     return box
 
 
 class Injection(nn.Module):
-    """How a host with `channels` channels takes t in: h + W t, or MLP([h, t]) where t is concatenated.
+    """How a host with `channels` channels takes t in: h + W t, or h + MLP([h, t]) − MLP([h, 0]) where it concatenates.
 
-    W has no bias, so that where t is zero the host is exactly the equivariant network.
+    Either way, where t is zero the host is exactly the equivariant network.
     """
 
     def __init__(self, fixed_inputs: FixedInputs, channels: int) -> None:
@@ -183,4 +203,6 @@ class Injection(nn.Module):
 
     def forward(self, h: Float[Tensor, "*points channels"], t: Float[Tensor, "*points num"]) -> Tensor:
         """The host's channels with t taken in."""
-        return self.mix(torch.cat([h, t], dim=-1)) if self.concatenate else h + self.mix(t)
+        if not self.concatenate:
+            return h + self.mix(t)
+        return h + self.mix(torch.cat([h, t], dim=-1)) - self.mix(torch.cat([h, torch.zeros_like(t)], dim=-1))

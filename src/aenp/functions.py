@@ -28,7 +28,7 @@ def loglik(model: NeuralProcess, task: Task) -> Float[Tensor, " batch"]:
     return torch.where(task.target_mask, values, 0.0).sum(dim=-1) / count
 
 
-def predict(model: NeuralProcess, task: Task, chunk: int = 4096) -> Distribution:
+def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution:
     """The predictive distribution at all targets, decoded `chunk` targets at a time, without gradients.
 
     The same as `model(task)` in evaluation mode, in memory that does not grow with the number of targets but for the
@@ -78,49 +78,73 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
 
 @contextmanager
 def _evaluating(model: NeuralProcess) -> Iterator[None]:
-    """Within this context the model is in evaluation mode."""
-    training = model.training
+    """Within this context the model and all its parts are in evaluation mode."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
 
 
 def points_per_unit(tasks: Task | Iterable[Task]) -> float | list[float]:
     """How many cells per unit of x suit a grid for these tasks.
 
-    Where the points lie on a lattice: one over its spacing, for each dimension if that differs between them. Else: two
-    cells in the median distance from a point to its nearest neighbour.
+    Where the points fill a lattice, if only in part: one over its spacing, for each dimension if that differs between
+    them. Else: two cells in the median distance from a point to its nearest neighbour.
     """
-    clouds = [points.double() for task in ([tasks] if isinstance(tasks, Task) else tasks) for points in _clouds(task)]
+    clouds = _clouds(tasks)
     steps = [_lattice_step([cloud[:, d] for cloud in clouds]) for d in range(clouds[0].shape[1])]
-    counts = [float(f"{1 / step:.6g}") for step in steps if step is not None]
-    if len(counts) == len(steps):
+    if all(steps) and _filled(clouds, steps) > 0.01:
+        counts = [float(f"{1 / step:.6g}") for step in steps]
         return counts[0] if len(set(counts)) == 1 else counts
-    nearest = [(torch.cdist(c, c) + torch.diag(torch.full((len(c),), torch.inf))).amin(0) for c in clouds if len(c) > 1]
-    if not nearest:
-        raise ValueError("points_per_unit needs a task with at least two points; got none")
-    return float(f"{2 / torch.cat(nearest).median().item():.6g}")
+    return float(f"{2 / _spacing(clouds):.6g}")
 
 
-def _clouds(task: Task, most: int = 1024) -> list[Tensor]:
-    """The points of each task that count, context and targets together; some of them where there are many."""
+def wavelengths(tasks: Task | Iterable[Task]) -> tuple[float, float]:
+    """The wavelengths that suit spectral attention: from twice the context's spacing to twice the extent of a task."""
+    tasks = [tasks] if isinstance(tasks, Task) else list(tasks)
+    extent = torch.stack([(cloud.amax(0) - cloud.amin(0)).max() for cloud in _clouds(tasks)]).median().item()
+    contexts = [task.with_targets(task.xc, None, task.context_mask) for task in tasks if task.xc.shape[1] > 1]
+    shortest = 2 * _spacing(_clouds(contexts or tasks))
+    return float(f"{shortest:.6g}"), float(f"{max(2 * extent, shortest):.6g}")
+
+
+def _clouds(tasks: Task | Iterable[Task]) -> list[Tensor]:
+    """The distinct points of each task that count, context and targets together: `(points, dim_x)` each."""
     clouds = []
-    for one in (task[i] for i in range(len(task))):
-        sets = ((one.xc, one.context_mask), (one.xt, one.target_mask))
-        points = torch.cat([x[0] if mask is None else x[mask] for x, mask in sets]).cpu()
-        clouds.append(points[:: max(1, -(-len(points) // most))])
-    return clouds
+    for task in [tasks] if isinstance(tasks, Task) else tasks:
+        for one in (task[i] for i in range(len(task))):
+            sets = ((one.xc, one.context_mask), (one.xt, one.target_mask))
+            points = torch.cat([x[0] if mask is None else x[mask] for x, mask in sets])
+            clouds.append(points.detach().cpu().double().unique(dim=0))
+    if not any(len(cloud) > 1 for cloud in clouds):
+        raise ValueError("there must be a task with at least two distinct points; got none")
+    return [cloud for cloud in clouds if len(cloud)]
 
 
-def _lattice_step(coordinates: Iterable[Tensor]) -> float | None:
-    """The spacing of which all distances between the coordinates of a task are multiples; None if there is none."""
-    gaps = torch.cat([values.sort().values.diff() for values in coordinates])
-    extent = gaps.max() if len(gaps) else 0
-    gaps = gaps[gaps > 1e-5 * extent]
+def _lattice_step(coordinates: Iterable[Tensor]) -> float:
+    """The spacing of which all distances between the coordinates of a task are multiples; 0 if there is none."""
+    gaps = torch.cat([values.unique().diff() for values in coordinates])
+    gaps = gaps[gaps > 1e-5 * gaps.max()] if len(gaps) else gaps
     if len(gaps) == 0:
-        return None
-    step = gaps.min()
-    multiples = gaps / step
-    return None if ((multiples - multiples.round()).abs() > 1e-2).any() else step.item()
+        return 0.0
+    multiples = gaps / gaps.min()
+    return 0.0 if ((multiples - multiples.round()).abs() > 1e-2).any() else gaps.min().item()
+
+
+def _filled(clouds: list[Tensor], steps: list[float]) -> float:
+    """The share of a lattice's nodes within the tasks' boxes that hold a point."""
+    sides = torch.stack([cloud.amax(0) - cloud.amin(0) for cloud in clouds])
+    nodes = ((sides / torch.tensor(steps, dtype=torch.float64)).round() + 1).prod(dim=1).sum()
+    return sum(map(len, clouds)) / nodes.item()
+
+
+def _spacing(clouds: list[Tensor], queries: int = 256) -> float:
+    """The median distance from a point, of some, to its nearest neighbour, of all."""
+    nearest = []
+    for cloud in (cloud for cloud in clouds if len(cloud) > 1):
+        distances = torch.cdist(cloud[:: -(-len(cloud) // queries)], cloud)
+        nearest.append(distances.topk(2, dim=1, largest=False).values[:, 1])
+    return torch.cat(nearest).median().item()

@@ -20,6 +20,7 @@ class Likelihood(Configured, ABC):
     """
 
     num_params: int
+    mutable = ("min_scale",)
 
     def __init__(self, min_scale: float = 1e-3) -> None:
         if not min_scale > 0:

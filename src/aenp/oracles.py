@@ -30,18 +30,21 @@ def bayes(source: GibbsTasks, task: Task) -> MixtureSameFamily:
 
 
 def equivariant(source: GibbsTasks, task: Task) -> MixtureSameFamily:
-    """Σ_β ∫ p(z, β | D_c, x_t) p(y_t | x_t, D_c, z, β) dz: the most that a translation-equivariant model can know.
+    """Σ_β ∫ p(z, β | D_c) p(y_t | x_t, D_c, z, β) dz: the most that a translation-equivariant model can know.
 
-    To such a model the change point z may lie anywhere. Its prior follows from how `source` draws inputs: seen from a
-    model that knows inputs up to a shift only, z = c − c₀, with c₀ uniform in `source.centre` and c uniform where the
-    interval's centre can lie, so that the interval holds the context and, with its margin, the target. The integral is
-    a finite sum, because nothing changes while z stays between two neighbouring points. Where `source.centre` is
-    symmetric about 0, this is the most that a model can know that is equivariant to reflections too.
+    To such a model, which knows inputs up to a shift only, the change point z may lie anywhere. Seen from the interval
+    it is uniform in −`source.centre`, a range that covers the interval wherever its points are. So its density is
+    1 / (range of centres) throughout the span of context and target, whatever these are; with what is left z is
+    outside, and either lengthscale holds everywhere. The integral is a finite sum, because nothing changes while z
+    stays between two neighbouring points. Equivariance to reflections costs nothing more: the sum has it.
 
     Args:
         source: what a model has been trained on; the task may come from elsewhere.
-        task: the context and the targets. A target that `source` would not draw is taken for the nearest it would.
+        task: the context and the targets.
     """
+    reach = source.width / 2 + source.margin
+    if not source.centre[0] <= -reach <= reach <= source.centre[1]:
+        raise ValueError(f"source.centre must cover ({-reach}, {reach}), for z to be uniform; got {source.centre}")
     return _mixture([_anywhere(source, *row) for row in _rows(task)])
 
 
@@ -85,30 +88,14 @@ def _anywhere(
     scale_t = source.lengthscale(_EITHER.repeat_interleave(targets), _EITHER[:, None])
     mean, stddev, evidence = _condition(source, xc, yc[order], xt.repeat(2), scale_c, scale_t)
 
-    edges = torch.cat([xc.new_tensor([-torch.inf]), xc, xc.new_tensor([torch.inf])])[:, None].expand(-1, targets)
-    cdf = _change_point_cdf(source, edges, xt, edges)
-    split = _change_point_cdf(source, edges, xt, xt.clamp(edges[:-1], edges[1:]))
-    mass = torch.stack([cdf[1:] - split, split - cdf[:-1]], dim=1).clamp(min=0)[:, None]
-    weight = evidence[..., None] + mass.log()
+    inputs = torch.cat([xc[:, None].expand(-1, targets), xt[None]])
+    edges = torch.cat([inputs.amin(0, keepdim=True), inputs[:-1], inputs.amax(0, keepdim=True)])
+    split = xt.clamp(edges[:-1], edges[1:])
+    mass = torch.stack([edges[1:] - split, split - edges[:-1]], dim=1) / (source.centre[1] - source.centre[0])
+    # Outside is outside: on the left with one orientation is on the right with the other.
+    mass[0, 1] = (1 - mass.sum((0, 1))).clamp(min=0)
+    weight = evidence[..., None] + mass[:, None].log()
     return mean.view_as(weight).flatten(0, 2), stddev.view_as(weight).flatten(0, 2), weight.flatten(0, 2)
-
-
-def _change_point_cdf(
-    source: GibbsTasks, edges: Float[Tensor, "e t"], xt: Float[Tensor, " t"], z: Float[Tensor, "z t"]
-) -> Float[Tensor, "z t"]:
-    """P(c − c₀ ≤ z), c and c₀ uniform: a trapezoid's distribution function, from four second-order ramps."""
-    half = source.width / 2
-    lowest, highest = edges[-2] - half, edges[1] + half
-    if (lowest > highest + 1e-4 * half).any():
-        raise ValueError(f"a context from this source spans at most {source.width}; got one that spans more")
-    low, high = (xt + side * (half + source.margin) for side in (-1, 1))
-    low, high = low.clamp(lowest, highest), high.clamp(lowest, highest)
-    high = torch.maximum(high, low + 1e-6 * half)
-    a, b = source.centre
-    z = z.clamp(low - b, high - a)
-    corners = ((1, low, b), (-1, high, b), (-1, low, a), (1, high, a))
-    area = sum((sign * (z - c + c0).clamp(min=0) ** 2 / 2 for sign, c, c0 in corners), torch.zeros_like(z))
-    return area / ((high - low) * (b - a))
 
 
 def _condition(

@@ -38,7 +38,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
     """
 
     symmetry_group: str = "T"
-    "The symmetry of an equivariant model of this family: T, translations, or E, rigid motions."
+    "The symmetry of an equivariant model: T, translations, SE, rotations too, or E, rotations and reflections too."
 
     max_dim_x: ClassVar[int | None] = None
 
@@ -57,6 +57,10 @@ class NeuralProcess(Configured, nn.Module, ABC):
                 f"{type(self).__name__} works in up to {self.max_dim_x} dimensions; got dim_x={dim_x}. "
                 "TNP, PTTNP and RCNP work in any"
             )
+        if likelihood is not None and not isinstance(likelihood, Likelihood):
+            raise ValueError(f"likelihood must be such as aenp.Normal(); got {likelihood!r}")
+        if fixed_inputs is not None and not isinstance(fixed_inputs, FixedInputs):
+            raise ValueError(f"fixed_inputs must be an aenp.FixedInputs; got {fixed_inputs!r}")
         if fixed_inputs is not None and fixed_inputs.dim_x != dim_x:
             raise ValueError(f"fixed_inputs is made for dim_x={fixed_inputs.dim_x}; the model has dim_x={dim_x}")
         self.dim_x, self.dim_y = dim_x, dim_y
@@ -130,6 +134,13 @@ class NeuralProcess(Configured, nn.Module, ABC):
         """The model as the paper writes it, such as `ConvCNP (T~)`."""
         suffix = {"none": "", "exact": f" ({self.symmetry_group})", "approx": f" ({self.symmetry_group}~)"}
         return type(self).__name__ + suffix[self.symmetry]
+
+
+def at_least_one(**sizes: int) -> None:
+    """Raises an error that names the first size that is less than one."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1; got {size}")
 
 
 def context_mean(task: Task) -> Float[Tensor, "batch 1 dim_x"]:

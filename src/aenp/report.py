@@ -20,14 +20,15 @@ Written by `aenp families > docs/models.md`, or `make docs`.
 
 Each family at each of its symmetries, with default arguments and one output, every parameter moved at random
 (seed {seed}), on {tasks} tasks of 32 context and 64 target points in [−2, 2]^dim_x with float64 coordinates. An
-equivariance error is max |θ(g·ξ) − θ(ξ)| / max |θ(ξ)| for the predictive mean or the standard deviation, whichever is
-larger. Shifts are in a random direction, by no multiple of a grid's spacing; rotations are about a random centre.
-Approximate models (~) are measured inside `model.equivariant()`; the last column is a shift by 1 with their fixed
-inputs on, the symmetry breaking that they start out with.
+equivariance error is max |θ(g·ξ) − θ(ξ)| / max |θ(ξ)|, with θ the predictive means and standard deviations. Shifts are
+in a random direction, by no multiple of a grid's spacing; rotations are about a random centre. Approximate models (~)
+are measured inside `model.equivariant()`; the last column is a shift by 1 with their fixed inputs on, the symmetry
+breaking that they start out with.
 
 {table}
 
-- T: translations; E: rotations and reflections too. Models without symmetry have nothing to preserve, and do not.
+- T: translations; SE: rotations too; E: rotations and reflections too. Models without symmetry have
+  nothing to preserve, and do not.
 - C8 and D8 keep exactly what a square lattice keeps: rotations by multiples of 90° and, for D8, reflections. A rotation
   by 45° is one of interpolated filters, and of a box of other proportions: its error is that of an untrained network.
 - EquivCNP on the line has symmetric kernels; there, 180° is the reflection.
@@ -61,8 +62,10 @@ def all_models(seed: int = 0) -> list[NeuralProcess]:
             if family == "rcnp":
                 variants = [{"relation": "difference"}, {"relation": "distance"}]
             if family == "equivcnp" and dim_x == 2:
-                variants = [{"group": "C8"}, {"group": "D8"}]
+                variants = [{"group": "D8"}, {"group": "C8"}]
             for symmetry in symmetries:
+                if family in ("tnp", "pttnp"):
+                    variants = [{}] if symmetry == "none" else [{"attention": "mlp"}, {"attention": "spectral"}]
                 domain = [DOMAIN] * dim_x if symmetry == "approx" else None
                 models += [make(family, symmetry, dim_x, 1, domain=domain, **options) for options in variants]
     return models
@@ -73,9 +76,9 @@ def parameter_count(model: NeuralProcess) -> int:
 
 
 def name(model: NeuralProcess) -> str:
-    """The model's label, with the group where there is a choice."""
-    group = model.arguments.get("group")
-    return f"{model.label}, {group}" if group else model.label
+    """The model's label, with its kind where there are several."""
+    kind = model.arguments.get("group") or model.arguments.get("attention")
+    return f"{model.label}, {kind}" if kind else model.label
 
 
 def _row(model: NeuralProcess, seed: int, tasks: int) -> list[str]:
@@ -96,7 +99,7 @@ def _row(model: NeuralProcess, seed: int, tasks: int) -> list[str]:
     errors: list[float | None] = [None] * 7
     with model.equivariant():
         errors[:3] = [equivariance_error(model, task, shift(size)) for size in SHIFTS]
-        if model.symmetry_group == "E":
+        if model.symmetry_group != "T":
             for i, turn in enumerate(_turns(dim_x), start=3):
                 errors[i] = None if turn is None else equivariance_error(model, task, turn.about(centre))
     if model.symmetry == "approx":

@@ -21,6 +21,7 @@ def save(model: NeuralProcess, path: str | os.PathLike[str]) -> None:
     The file appears under its name only when it is whole.
     """
     path = Path(path)
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     header = {"format": FORMAT, "version": __version__, "model": model.configuration()}
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,15 +52,20 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
     try:
         model = build(header["model"])
         model.load_state_dict(tensors, assign=True)
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path} does not fit the model it describes: {error}") from error
+    except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+        saved = f"saved by aenp {header['version']}"
+        raise ValueError(f"{path}, {saved}, does not fit the model it describes: {error}") from error
     return model.to(device).eval()
 
 
 def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    if "aenp" not in metadata:
-        raise ValueError(f"{path} is a safetensors file, but not a model saved by aenp.save")
-    header = json.loads(metadata["aenp"])
+    try:
+        header = json.loads(metadata["aenp"])
+        known = {"format": int, "version": str, "model": dict}
+        if not all(isinstance(header[key], kind) for key, kind in known.items()) or "class" not in header["model"]:
+            raise TypeError
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise ValueError(f"{path} is a safetensors file, but not a model saved by aenp.save") from None
     if header["format"] > FORMAT:
         raise ValueError(
             f"{path} was saved by aenp {header['version']} in format {header['format']}; aenp {__version__} reads "

@@ -1,9 +1,9 @@
 """The groups as data: how translations, rigid motions and finite point groups act on inputs and tasks."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import cos, pi, sin
 from typing import overload
 
 import torch
@@ -91,6 +91,8 @@ class Translation(Group):
     def element(self, offset: float | Sequence[float] | Tensor) -> Motion:
         """The translation by `offset`: one number, or one for each dimension."""
         vector = torch.as_tensor(offset, dtype=torch.float64)
+        if vector.numel() not in (1, self.dim):
+            raise ValueError(f"a translation is one number, or one for each of {self.dim} dimensions; got {offset}")
         return Motion(torch.eye(self.dim, dtype=torch.float64), vector.expand(self.dim).clone())
 
 
@@ -121,15 +123,11 @@ class PointGroup(Group, ABC):
         return [element for element in self.elements() if self.exact_on_lattice(element)]
 
     def _rotations(self) -> list[Motion]:
-        angles = [2 * math.pi * k / self.n for k in range(self.n)]
+        angles = [2 * pi * k / self.n for k in range(self.n)]
         zero = torch.zeros(2, dtype=torch.float64)
-        return [
-            Motion(
-                torch.tensor([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]], dtype=torch.float64),
-                zero,
-            )
-            for a in angles
-        ]
+        rows = ([[cos(a), -sin(a)], [sin(a), cos(a)]] for a in angles)
+        # Rounded, so that quarter turns are exact.
+        return [Motion(torch.tensor(matrix, dtype=torch.float64).round(decimals=15), zero) for matrix in rows]
 
     def _sample_matrix(self, generator: torch.Generator | None) -> Tensor:
         elements = self.elements()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ class Task:
         context_mask: `(batch, context points)`, True where a context point counts; None if all do.
         target_mask: `(batch, target points)`, True where a target point counts; None if all do.
 
-    Masked points hold zeros afterwards, whatever was there before.
+    Masked points hold finite values afterwards, whatever was there before.
     """
 
     # Shapes are checked in every run, with errors of our own, and so not by annotations.
@@ -60,11 +61,13 @@ class Task:
     def __len__(self) -> int:
         return self.batch_size
 
-    def __getitem__(self, index: int | slice) -> "Task":
+    def __getitem__(self, index: SupportsIndex | slice) -> "Task":
         """One task, or some of them, as a batch."""
-        rows = slice(index, index + 1 or None) if isinstance(index, int) else index
-        if isinstance(index, int) and not -len(self) <= index < len(self):
-            raise IndexError(f"task {index} of a batch of {len(self)}")
+        if isinstance(index, slice):
+            rows = index
+        else:
+            row = range(len(self))[index]
+            rows = slice(row, row + 1)
         return Task(*(None if value is None else value[rows] for value in self._values()))  # type: ignore[arg-type]
 
     def to(self, *args: object, **kwargs: object) -> "Task":
@@ -79,6 +82,8 @@ class Task:
     def shift(self, g: float | Sequence[float] | Tensor) -> "Task":
         """The task g·ξ, with every input moved by `g`: one number, or one for each input dimension."""
         offset = torch.as_tensor(g, dtype=self.xc.dtype, device=self.xc.device)
+        if offset.ndim and offset.shape[-1] not in (1, self.dim_x):
+            raise ValueError(f"a shift is one number, or one for each of {self.dim_x} dimensions; got {g}")
         return replace(self, xc=self.xc + offset, xt=self.xt + offset)
 
     def with_targets(self, xt: Tensor, yt: Tensor | None = None, target_mask: Tensor | None = None) -> "Task":
@@ -118,6 +123,11 @@ def _check_shapes(task: Task) -> None:
             raise ValueError(f"{name} must be a floating-point tensor; got {value.dtype}. Call .float() or .double()")
         if value.ndim != 3:
             raise ValueError(f"{name} must have shape (batch, points, dim); got {tuple(value.shape)}")
+    for name in ("xc", "xt"):
+        if getattr(task, name).dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"{name} must be float32 or float64, for places to differ; got {getattr(task, name).dtype}"
+            )
     if task.xc.dtype != task.xt.dtype:
         raise ValueError(f"xc and xt must have one dtype; got {task.xc.dtype} and {task.xt.dtype}")
     _equal("the batch size", xc=task.xc.shape[0], yc=task.yc.shape[0], xt=task.xt.shape[0])
@@ -130,6 +140,8 @@ def _check_shapes(task: Task) -> None:
         ("context_mask", task.context_mask, task.xc),
         ("target_mask", task.target_mask, task.xt),
     ):
+        if mask is not None and not isinstance(mask, Tensor):
+            raise ValueError(f"{name} must be a torch.Tensor; got {type(mask).__name__}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
             raise ValueError(
                 f"{name} must be a bool tensor of shape {tuple(x.shape[:2])}, True where a point counts; "
@@ -156,9 +168,9 @@ def _observed(y: Tensor, mask: Tensor | None) -> Tensor | None:
 
 
 def _clean(name: str, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Zeros where masked; an error where a point that counts is not finite."""
+    """Zeros where what is masked is not finite; an error where a point that counts is not."""
     if mask is not None:
-        value = torch.where(mask.unsqueeze(-1), value, torch.zeros_like(value))
+        value = torch.where(mask.unsqueeze(-1) | value.isfinite(), value, 0.0)
     if not torch.compiler.is_compiling() and not bool(value.isfinite().all()):
         what = "NaN or infinite inputs" if name.startswith("x") else "infinite outputs"
         raise ValueError(f"{name} has {what}; mask such points or drop them")

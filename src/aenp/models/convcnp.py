@@ -13,7 +13,7 @@ from aenp.nn.convolution import CNN, Convolution, Level, UNet
 from aenp.nn.lattice import Lattice, lattice_anchor
 from aenp.nn.mlp import MLP
 from aenp.nn.set_convolution import FromGrid, ToGrid
-from aenp.process import NeuralProcess, context_mean
+from aenp.process import NeuralProcess, at_least_one, context_mean
 from aenp.task import Task
 
 
@@ -60,10 +60,12 @@ class ConvCNP(NeuralProcess):
         likelihood: Likelihood | None = None,
     ) -> None:
         super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
-        self.spacing = _spacing(points_per_unit or {1: 32.0, 2: 8.0, 3: 4.0}[dim_x], dim_x)
-        self.margin = margin
-        channels = channels or {1: 64, 2: 32, 3: 16}[dim_x]
-        kernel = kernel or (3 if dim_x == 3 else 5)
+        points_per_unit = {1: 32.0, 2: 8.0, 3: 4.0}[dim_x] if points_per_unit is None else points_per_unit
+        self.spacing = _spacing(points_per_unit, dim_x)
+        channels = {1: 64, 2: 32, 3: 16}[dim_x] if channels is None else channels
+        kernel = {1: 5, 2: 5, 3: 3}[dim_x] if kernel is None else kernel
+        at_least_one(channels=channels, growth=growth, layers=layers, lengthscales=lengthscales, margin=margin)
+        self.margin, self.on_grid = margin, on_grid
         self.to_grid = ToGrid(on_grid)
         self.embed = MLP(1 + dim_y, channels, width=channels)
         self.network = self._make_network(network, channels, growth, kernel, layers)
@@ -118,13 +120,14 @@ class ConvCNP(NeuralProcess):
         if task.context_mask is not None or task.target_mask is not None:
             masks = ((task.context_mask, task.xc), (task.target_mask, task.xt))
             mask = torch.cat([torch.ones_like(x[..., 0]).bool() if m is None else m for m, x in masks], dim=1)
-        anchor = lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing)
+        anchor = lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing, always=self.on_grid)
         return Lattice.around(anchor, points, mask, self.spacing, self.margin, self.network.stride)
 
 
 def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float]:
     """The distance between cells in each dimension."""
-    counts = list(points_per_unit) if isinstance(points_per_unit, Sequence) else [points_per_unit] * dim_x
+    counts = torch.as_tensor(points_per_unit).flatten().tolist()
+    counts = counts * dim_x if len(counts) == 1 else counts
     if len(counts) != dim_x or not all(count > 0 for count in counts):
         raise ValueError(f"points_per_unit must be positive, one number or {dim_x}; got {points_per_unit}")
     return [1 / count for count in counts]

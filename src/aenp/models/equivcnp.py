@@ -19,7 +19,8 @@ class EquivCNP(ConvCNP):
     Args:
         dim_x: input dimension, 1 or 2.
         dim_y: output dimension.
-        group: the rotations in the plane: `C4`, `C8`, or with reflections `D4`, `D8`.
+        group: rotations of the plane by multiples of 45° or 90°, with reflections, `D8` or `D4`, or without, `C8` or
+            `C4`.
         channels: channels of the network, over all elements of the group; by default 64.
         kernel: odd kernel size; by default 9 on the line and 5 in the plane.
         layers: number of convolutions, all at one resolution: pooling is not mirror symmetric.
@@ -33,7 +34,7 @@ class EquivCNP(ConvCNP):
         self,
         dim_x: int,
         dim_y: int,
-        group: Literal["C4", "C8", "D4", "D8"] = "C8",
+        group: Literal["C4", "C8", "D4", "D8"] = "D8",
         channels: int = 64,
         kernel: int | None = None,
         layers: int = 7,
@@ -45,11 +46,13 @@ class EquivCNP(ConvCNP):
         if options.get("network", "cnn") != "cnn":
             raise ValueError("EquivCNP has a network of one resolution: pooling is not mirror symmetric")
         self.group = groups[group]
+        if dim_x == 2 and group.startswith("C"):
+            self.symmetry_group = "SE"
         super().__init__(
             dim_x,
             dim_y,
             channels=channels,
-            kernel=kernel or (9 if dim_x == 1 else 5),
+            kernel={1: 9, 2: 5}.get(dim_x) if kernel is None else kernel,
             layers=layers,
             **{**options, "network": "cnn"},
         )

@@ -10,7 +10,7 @@ from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.models.tnp import Transformer
 from aenp.nn.spectral import Wavelengths
-from aenp.process import context_mean, relative_context
+from aenp.process import at_least_one, context_mean, relative_context
 from aenp.task import Task
 
 
@@ -56,6 +56,7 @@ class PTTNP(Transformer):
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, dim, heads, fixed_inputs, likelihood)
         if form not in ("induced", "perceiver"):
             raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")
+        at_least_one(pseudo_tokens=pseudo_tokens, layers=layers)
         self.form = form
         self.pseudo_values = nn.Parameter(torch.randn(pseudo_tokens, dim))
         if not self.sees_positions:

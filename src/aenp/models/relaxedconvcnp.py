@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from aenp.models.convcnp import ConvCNP
 from aenp.nn.convolution import Level, RelaxedConvolution
 from aenp.nn.lattice import Lattice
+from aenp.process import at_least_one
 
 
 class RelaxedConvCNP(ConvCNP):
@@ -22,8 +23,11 @@ class RelaxedConvCNP(ConvCNP):
     """
 
     def __init__(self, dim_x: int, dim_y: int, kernels: int = 1, **options: Any) -> None:
+        at_least_one(kernels=kernels)
         self.kernels = kernels
         super().__init__(dim_x, dim_y, **options)
+        if self.fixed_inputs is not None and self.fixed_inputs.concatenate:
+            raise ValueError("RelaxedConvCNP takes t in as weights of its kernels; concatenate=True does not apply")
 
     def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
         num = 0 if self.fixed_inputs is None else self.fixed_inputs.num

@@ -12,7 +12,7 @@ from aenp.nn.attention import AttentionBlock
 from aenp.nn.mlp import MLP
 from aenp.nn.pairwise import PairwiseMLP
 from aenp.nn.spectral import Frequencies, Spectral, Wavelengths
-from aenp.process import NeuralProcess, Symmetry, context_mean, relative_context
+from aenp.process import NeuralProcess, Symmetry, at_least_one, context_mean, relative_context
 from aenp.task import Task
 
 
@@ -45,6 +45,7 @@ class Transformer(NeuralProcess):
             raise ValueError(f"attention must be 'mlp' or 'spectral'; got {attention!r}")
         if symmetry == "none" and fixed_inputs is not None:
             raise ValueError("symmetry='none' has no symmetry for fixed_inputs to break; use symmetry='exact'")
+        at_least_one(dim=dim, heads=heads)
         self.sees_positions = symmetry == "none"
         self.dim, self.heads, self.attention = dim, heads, attention
         self.embed = MLP(dim_x + dim_y + 1 if self.sees_positions else dim_y, dim, width=dim)
@@ -125,8 +126,11 @@ class TNP(Transformer):
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, dim, heads, fixed_inputs, likelihood)
         self.self_attention = nn.ModuleList(self.block() for _ in range(layers))
         self.cross_attention = nn.ModuleList(self.block() for _ in range(layers))
+        at_least_one(layers=layers)
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
+        elif fixed_at_targets:
+            raise ValueError("fixed_at_targets=True needs fixed_inputs")
         self.fixed_at_targets = fixed_at_targets
 
     def encode(self, task: Task) -> dict[str, Any]:

@@ -16,6 +16,8 @@ def steerable_basis(group: PointGroup, kernel: int) -> Float[Tensor, "elements b
     b_jm(r, φ) = exp(−(r − j)² / 2σ²) · cos or sin(m φ) for rings j = 0 … kernel // 2, with m up to 0 at the centre, 1
     at the outermost ring and 2 between: what a square grid can still turn by 45° with little error.
     """
+    if kernel % 2 == 0:
+        raise ValueError(f"the kernel size must be odd; got {kernel}")
     radius = kernel // 2
     axis = torch.arange(-radius, radius + 1, dtype=torch.float64)
     points = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
@@ -57,7 +59,7 @@ class GroupConvolution(nn.Module):
     def __init__(self, group: PointGroup, channels_in: int, fields_out: int, kernel: int, lift: bool = False) -> None:
         super().__init__()
         elements = group.elements()
-        basis = steerable_basis(group, kernel).float()
+        basis = steerable_basis(group, kernel)
         self.register_buffer("basis", basis, persistent=False)
         matrices = torch.stack([element.matrix for element in elements])
         products = torch.einsum("gji,hjk->ghik", matrices, matrices)  # g⁻¹h
@@ -73,11 +75,12 @@ class GroupConvolution(nn.Module):
 
     def filters(self) -> Float[Tensor, "channels_out channels_in kernel kernel"]:
         """The filters for each output element g: turned by g, their input elements permuted by it."""
+        basis = self.basis.to(self.coefficients)
         if self.lift:
-            filters = torch.einsum("oiub,gbxy->ogixy", self.coefficients, self.basis)
+            filters = torch.einsum("oiub,gbxy->ogixy", self.coefficients, basis)
         else:
             permuted = self.coefficients[:, :, self.relative]  # (out, in, g, h, basis)
-            filters = torch.einsum("oighb,gbxy->ogihxy", permuted, self.basis).flatten(2, 3)
+            filters = torch.einsum("oighb,gbxy->ogihxy", permuted, basis).flatten(2, 3)
         return filters.flatten(0, 1)
 
     def forward(self, h: Float[Tensor, "batch *shape channels_in"], level: Level) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-MAX_CELLS = 2**26
+MAX_CELLS = 2**24  # of a whole batch: at 64 channels in float32, 4 GB for each array
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +58,11 @@ class Lattice:
         size = end - first
         origin = anchor + first.unsqueeze(1) * anchor.new_tensor(spacing)
         shape = largest_size(size)
-        if math.prod(shape) > MAX_CELLS:
+        if len(size) * math.prod(shape) > MAX_CELLS:
             extent = " × ".join(f"{n * step:.6g}" for n, step in zip(shape, spacing, strict=True))
             raise ValueError(
-                f"the grid would need {' × '.join(map(str, shape))} cells to hold all context and target points, "
-                f"an extent of {extent}. Lower points_per_unit, or predict far-away targets in separate tasks"
+                f"the grid would need {len(size)} × {' × '.join(map(str, shape))} cells to hold all context and "
+                f"target points, an extent of {extent}. Lower points_per_unit, or split tasks of far-apart points"
             )
         if torch.compiler.is_compiling():
             size = fitting(size, shape)
@@ -128,11 +128,13 @@ def lattice_anchor(
     x: Float[Tensor, "batch points dim_x"],
     mask: Bool[Tensor, "batch points"] | None,
     spacing: Sequence[float],
+    always: bool = False,
 ) -> Float[Tensor, "batch 1 dim_x"]:
     """The context's mean, moved onto the context's own lattice in each dimension in which it has one.
 
     The points lie on a lattice of the given spacing if their phases φ_n = 2π x_n / spacing agree, that is, if
-    |mean_n exp(i φ_n)| = 1. Either way the anchor moves with the points, whatever their order.
+    |mean_n exp(i φ_n)| = 1; `always` takes this for granted. Either way the anchor moves with the points, whatever
+    their order.
     """
     if x.shape[1] == 0:
         return mean
@@ -142,7 +144,9 @@ def lattice_anchor(
     count = weight.sum(dim=1, keepdim=True).clamp(min=1)
     cosine = (weight * angle.cos()).sum(dim=1, keepdim=True) / count
     sine = (weight * angle.sin()).sum(dim=1, keepdim=True) / count
-    on_lattice = cosine.square() + sine.square() > 1 - 1e-5
-    # The nearest node; where the mean is halfway between two, round-off must not decide, so ties lie elsewhere.
-    phase = torch.remainder(torch.atan2(sine, cosine) / (2 * math.pi) + 0.363, 1) - 0.363
+    on_lattice = cosine.square() + sine.square() > (0 if always else 1 - 1e-5)
+    # The nearest node; where the mean is halfway between two, round-off must not decide, so ties lie elsewhere, at an
+    # irrational number, where the mean of points on a lattice cannot be.
+    tie = math.sqrt(2) - 1.05
+    phase = torch.remainder(torch.atan2(sine, cosine) / (2 * math.pi) + tie, 1) - tie
     return mean + torch.where(on_lattice, phase * steps, 0.0)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from aenp.nn.attention import Kernel, Mask
 from aenp.nn.mlp import MLP
 
-TILE = 768  # pairs at a time: their activations stay in a core's cache, and the matrix products are still fast
+TILE = 768  # pairs at a time for each thread: their activations stay in its cache, and matrix products are still fast
 PAD = 16  # unused columns: rows whose distance is a power of two would compete for the same lines of the cache
 
 
@@ -71,9 +71,13 @@ def _features(q: Tensor, k: Tensor, xq: Tensor, xk: Tensor) -> Float[Tensor, "fe
     return x.flatten(1)
 
 
+def _tile() -> int:
+    return TILE * min(torch.get_num_threads(), 4)
+
+
 def _buffers(count: int, x: Tensor, w1: Tensor) -> Float[Tensor, "count features tile"]:
     """Room for the activations of one tile, with a last row of ones."""
-    buffers = x.new_empty(count, len(w1) + 1, min(TILE, x.shape[1]) + PAD)
+    buffers = x.new_empty(count, len(w1) + 1, min(_tile(), x.shape[1]) + PAD)
     buffers[:, -1] = 1.0
     return buffers
 
@@ -83,7 +87,7 @@ def _forward(q: Tensor, k: Tensor, xq: Tensor, xk: Tensor, w1: Tensor, w2: Tenso
     x = _features(q, k, xq, xk)
     logits = x.new_empty(len(w3), *q.shape[1:3], k.shape[2])
     buffers = _buffers(2, x, w1)
-    for some, out in zip(x.split(TILE, 1), logits.flatten(1).split(TILE, 1), strict=True):
+    for some, out in zip(x.split(_tile(), 1), logits.flatten(1).split(_tile(), 1), strict=True):
         h1, h2 = buffers[:, :, : some.shape[1]]
         torch.mm(w1, some, out=h1[:-1]).relu_()
         torch.mm(w2, h1, out=h2[:-1]).relu_()
@@ -108,7 +112,7 @@ def _mlp_backward(grad: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -
     grad_w1, grad_w2, grad_w3 = (w.new_zeros(w.shape) for w in (w1, w2, w3))
     relu_backward = torch.ops.aten.threshold_backward.grad_input
     buffers = _buffers(3, x, w1)
-    for some, grad_out in zip(x.split(TILE, 1), grad.split(TILE, 1), strict=True):
+    for some, grad_out in zip(x.split(_tile(), 1), grad.split(_tile(), 1), strict=True):
         h1, h2, g2 = buffers[:, :, : some.shape[1]]
         torch.mm(w1, some, out=h1[:-1]).relu_()
         torch.mm(w2, h1, out=h2[:-1]).relu_()

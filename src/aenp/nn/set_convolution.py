@@ -1,9 +1,10 @@
 """Set convolutions: from points to a grid and back, one dimension at a time."""
 
+import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from aenp.nn.lattice import Lattice
@@ -22,15 +23,22 @@ def gaussian_weights(
     return weights
 
 
-def nearest_weights(
-    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], dtype: torch.dtype
-) -> list[Float[Tensor, "batch points cells"]]:
-    """1 for the cell nearest the point in each dimension, 0 for the others."""
-    cell, _ = lattice.locate(x, dtype)
-    return [
-        (torch.arange(count, device=x.device, dtype=dtype) == cell[..., d : d + 1]).to(dtype)
-        for d, count in enumerate(lattice.shape)
-    ]
+def own_cells(
+    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], mask: Tensor | None = None
+) -> Int[Tensor, "batch points 1"]:
+    """The number of each point's own cell in the flattened grid; an error if a point that counts lies between cells."""
+    cell, offset = lattice.locate(x, torch.float64)
+    off = offset.abs().amax(dim=-1)
+    off = off if mask is None else off * mask
+    if not torch.compiler.is_compiling() and bool((off > 0.25).any()):
+        raise ValueError(
+            f"on_grid=True needs points on a lattice of spacing {list(lattice.spacing)}; some are up to "
+            f"{off.max().item():.2f} of a cell off. Check points_per_unit, or use on_grid=False"
+        )
+    index = torch.zeros_like(cell[..., 0])
+    for d, count in enumerate(lattice.shape):
+        index = index * count + cell[..., d].clamp(0, count - 1)
+    return index.long().unsqueeze(-1)
 
 
 def points_to_grid(
@@ -77,15 +85,16 @@ class ToGrid(nn.Module):
         y: Float[Tensor, "batch points dim_y"],
         mask: Tensor | None,
     ) -> Float[Tensor, "batch *shape channels"]:
-        weights = (
-            nearest_weights(lattice, x, y.dtype)
-            if self.on_grid
-            else gaussian_weights(lattice, x, self.log_lengthscale.exp())
-        )
         values = torch.cat([torch.ones_like(y[..., :1]), y], dim=-1)
         if mask is not None:
             values = values * mask.unsqueeze(-1)
-        density, smoothed = points_to_grid(values, weights).tensor_split([1], dim=-1)
+        if self.on_grid:
+            cells = own_cells(lattice, x, mask).expand(-1, -1, values.shape[-1])
+            empty = values.new_zeros(len(values), math.prod(lattice.shape), values.shape[-1])
+            grid = empty.scatter_add(1, cells, values).unflatten(1, lattice.shape)
+        else:
+            grid = points_to_grid(values, gaussian_weights(lattice, x, self.log_lengthscale.exp()))
+        density, smoothed = grid.tensor_split([1], dim=-1)
         return torch.cat([density, smoothed / (density + 1e-6)], dim=-1)
 
 
@@ -110,12 +119,7 @@ class FromGrid(nn.Module):
         x: Float[Tensor, "batch points dim_x"],
     ) -> Float[Tensor, "batch points channels"]:
         if self.on_grid:
-            cell, _ = lattice.locate(x, torch.float64)
-            index = torch.zeros_like(cell[..., 0])
-            for d, count in enumerate(lattice.shape):
-                index = index * count + cell[..., d].clamp(0, count - 1)
-            rows = index.long().unsqueeze(-1).expand(-1, -1, grid.shape[-1])
-            return grid.flatten(1, -2).gather(1, rows)
+            return grid.flatten(1, -2).gather(1, own_cells(lattice, x).expand(-1, -1, grid.shape[-1]))
         parts = []
         for part, log in zip(grid.tensor_split(len(self.log_lengthscales), dim=-1), self.log_lengthscales, strict=True):
             lengthscale = log.exp()

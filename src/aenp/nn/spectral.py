@@ -74,7 +74,10 @@ class Frequencies(nn.Module):
         directions = torch.randn(heads, turning, dim_x, dtype=torch.float64)
         directions = directions / directions.norm(dim=-1, keepdim=True) if dim_x > 1 else torch.ones_like(directions)
         frequencies = 2 * math.pi * directions / (shortest + fraction * (longest - shortest)).exp()
-        self.register_buffer("frequencies", torch.cat([torch.zeros(heads, still, dim_x), frequencies.float()], dim=1))
+        self.register_buffer(
+            "frequencies",
+            torch.cat([torch.zeros(heads, still, dim_x), frequencies], dim=1).to(torch.get_default_dtype()),
+        )
         self.change = nn.Parameter(torch.zeros(heads, turning, dim_x))
 
     @staticmethod
