@@ -139,7 +139,6 @@ def test_what_is_changed_later_is_saved_too(tmp_path):
     [
         ({"domain": [(0, 1)]}, "each of 2 dimensions"),
         ({"domain": [(0, 1), (3, 2)]}, "lower ≤ upper"),
-        ({"domain": (0, 1)}, r"\(lower, upper\) or None"),
         ({"domain": [(0, 1), (0, None)], "taper": 0.1}, "both its bounds"),
         ({"fourier": -1}, "negative"),
         ({"dropout": 1.5}, "probability"),

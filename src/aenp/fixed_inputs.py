@@ -197,7 +197,8 @@ class Injection(nn.Module):
         super().__init__()
         self.concatenate = fixed_inputs.concatenate
         if self.concatenate:
-            self.mix: nn.Module = MLP(channels + fixed_inputs.num, channels, width=channels)
+            first, last = nn.Linear(channels + fixed_inputs.num, channels), nn.Linear(channels, channels, bias=False)
+            self.mix: nn.Module = nn.Sequential(first, nn.ReLU(), last)
         else:
             self.mix = nn.Linear(fixed_inputs.num, channels, bias=False)
 

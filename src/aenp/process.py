@@ -37,6 +37,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
         fixed_inputs: t(x), which makes an equivariant model approximately equivariant.
     """
 
+    mutable = ("likelihood",)
     symmetry_group: str = "T"
     "The symmetry of an equivariant model: T, translations, SE, rotations too, or E, rotations and reflections too."
 

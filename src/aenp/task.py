@@ -22,7 +22,7 @@ class Task:
         context_mask: `(batch, context points)`, True where a context point counts; None if all do.
         target_mask: `(batch, target points)`, True where a target point counts; None if all do.
 
-    Masked points hold finite values afterwards, whatever was there before.
+    Masked points hold zeros afterwards, but for target inputs: a target without outcome keeps its place.
     """
 
     # Shapes are checked in every run, with errors of our own, and so not by annotations.
@@ -42,7 +42,7 @@ class Task:
         update(self, "target_mask", target)
         update(self, "xc", _clean("xc", self.xc, context))
         update(self, "yc", _clean("yc", self.yc, context))
-        update(self, "xt", _clean("xt", self.xt, target))
+        update(self, "xt", _clean("xt", self.xt, target, keep_finite=True))
         if self.yt is not None:
             update(self, "yt", _clean("yt", self.yt, target))
 
@@ -167,10 +167,11 @@ def _observed(y: Tensor, mask: Tensor | None) -> Tensor | None:
     return None if not torch.compiler.is_compiling() and bool(seen.all()) else seen
 
 
-def _clean(name: str, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Zeros where what is masked is not finite; an error where a point that counts is not."""
+def _clean(name: str, value: Tensor, mask: Tensor | None, keep_finite: bool = False) -> Tensor:
+    """Zeros where masked, or only where masked and not finite; an error where a point that counts is not finite."""
     if mask is not None:
-        value = torch.where(mask.unsqueeze(-1) | value.isfinite(), value, 0.0)
+        keep = mask.unsqueeze(-1) | value.isfinite() if keep_finite else mask.unsqueeze(-1)
+        value = torch.where(keep, value, 0.0)
     if not torch.compiler.is_compiling() and not bool(value.isfinite().all()):
         what = "NaN or infinite inputs" if name.startswith("x") else "infinite outputs"
         raise ValueError(f"{name} has {what}; mask such points or drop them")

@@ -79,6 +79,16 @@ class Lattice:
         cell = position.round()
         return cell.to(dtype), (position - cell).to(dtype)
 
+    def check_on(self, x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch points"] | None) -> None:
+        """Raises an error if a point that counts lies between cells."""
+        off = self.locate(x, torch.float64)[1].abs().amax(dim=-1)
+        worst = (off if mask is None else off * mask).max().item()
+        if worst > 0.25:
+            raise ValueError(
+                f"on_grid=True needs points on a lattice of spacing {list(self.spacing)}; some are {worst:.2f} of a "
+                "cell off. Check points_per_unit, or use on_grid=False"
+            )
+
     def mask(self, stride: int, dtype: torch.dtype) -> Float[Tensor, "batch *shape 1"]:
         """1 in each task's own box and 0 beyond it, for blocks of `stride` cells."""
         dim_x = len(self.shape)

@@ -23,18 +23,9 @@ def gaussian_weights(
     return weights
 
 
-def own_cells(
-    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], mask: Tensor | None = None
-) -> Int[Tensor, "batch points 1"]:
-    """The number of each point's own cell in the flattened grid; an error if a point that counts lies between cells."""
-    cell, offset = lattice.locate(x, torch.float64)
-    off = offset.abs().amax(dim=-1)
-    off = off if mask is None else off * mask
-    if not torch.compiler.is_compiling() and bool((off > 0.25).any()):
-        raise ValueError(
-            f"on_grid=True needs points on a lattice of spacing {list(lattice.spacing)}; some are up to "
-            f"{off.max().item():.2f} of a cell off. Check points_per_unit, or use on_grid=False"
-        )
+def own_cells(lattice: Lattice, x: Float[Tensor, "batch points dim_x"]) -> Int[Tensor, "batch points 1"]:
+    """The number of each point's own cell in the flattened grid."""
+    cell, _ = lattice.locate(x, torch.float64)
     index = torch.zeros_like(cell[..., 0])
     for d, count in enumerate(lattice.shape):
         index = index * count + cell[..., d].clamp(0, count - 1)
@@ -89,7 +80,7 @@ class ToGrid(nn.Module):
         if mask is not None:
             values = values * mask.unsqueeze(-1)
         if self.on_grid:
-            cells = own_cells(lattice, x, mask).expand(-1, -1, values.shape[-1])
+            cells = own_cells(lattice, x).expand(-1, -1, values.shape[-1])
             empty = values.new_zeros(len(values), math.prod(lattice.shape), values.shape[-1])
             grid = empty.scatter_add(1, cells, values).unflatten(1, lattice.shape)
         else:
