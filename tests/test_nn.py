@@ -6,7 +6,14 @@ import torch
 from aenp.nn.convolution import CNN, Convolution, Level, UNet, convolve, double, halve
 from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basis
 from aenp.nn.lattice import Lattice, lattice_anchor
-from aenp.nn.set_convolution import FromGrid, ToGrid, gaussian_weights, grid_to_points, points_to_grid
+from aenp.nn.set_convolution import (
+    FromGrid,
+    ToGrid,
+    gaussian_weights,
+    grid_to_points,
+    points_to_grid,
+    squared_distances,
+)
 from aenp.symmetry import C, D
 
 
@@ -21,7 +28,7 @@ def test_separable_sums_equal_the_plain_ones(dim_x):
     x, values = torch.rand(2, 5, dim_x, dtype=torch.float64), torch.randn(2, 5, 3, dtype=torch.float64)
     lattice = lattice_around(x, [0.25, 0.2, 0.5][:dim_x])
     lengthscale = torch.tensor(1.3, dtype=torch.float64)
-    weights = gaussian_weights(lattice, x, lengthscale)
+    weights = gaussian_weights(squared_distances(lattice, x, x.dtype), lengthscale)
     cells = lattice.centres(1).flatten(1, -2)
     steps = x.new_tensor(lattice.spacing)
     squared = ((x.unsqueeze(2) - cells.unsqueeze(1)) / steps).square().sum(-1)

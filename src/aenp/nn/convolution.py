@@ -29,7 +29,7 @@ def convolve(
 ) -> Float[Tensor, "batch *shape channels_out"]:
     """Σ_v weight(v) h(u + v) + bias, with zeros around the array."""
     if weight.ndim == 3:
-        return LineConvolution.apply(h, weight) + bias
+        return LineConvolution.apply(h, weight, bias)
     padding = [size // 2 for size in weight.shape[2:]]
     return (conv2d if weight.ndim == 4 else conv3d)(h.movedim(-1, 1), weight, bias, padding=padding).movedim(1, -1)
 
@@ -42,28 +42,30 @@ class LineConvolution(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(h, weight)
-        return LineConvolution._convolve(h, weight)
+        return LineConvolution._convolve(h, weight, bias)
 
     @staticmethod
-    def _convolve(h: Tensor, weight: Tensor) -> Tensor:
-        padding = [0, weight.shape[-1] // 2]
-        return conv2d(h.movedim(-1, 1).unsqueeze(2), weight.unsqueeze(2), padding=padding).squeeze(2).movedim(1, -1)
+    def _convolve(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        plane, padding = h.movedim(-1, 1).unsqueeze(2), [0, weight.shape[-1] // 2]
+        return conv2d(plane, weight.unsqueeze(2), bias, padding=padding).squeeze(2).movedim(1, -1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         h, weight = ctx.saved_tensors
-        to_h = to_weight = None
+        to_h = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
-            to_h = LineConvolution._convolve(gradient, weight.transpose(0, 1).flip(-1))
+            to_h = LineConvolution._convolve(gradient, weight.transpose(0, 1).flip(-1), None)
         if ctx.needs_input_grad[1]:
             size = weight.shape[-1]
+            gradients = pad(gradient, [0, 0, 0, size - 1]).flatten(0, 1)[: 1 - size or None]
             ends = pad(h, [0, 0, size // 2, size // 2]).flatten(0, 1)
-            gradients = pad(gradient, [0, 0, 0, size - 1]).flatten(0, 1)[: 1 - size or None].T
-            count = gradients.shape[1]
-            to_weight = torch.stack([gradients @ ends[v : v + count] for v in range(size)], dim=-1)
-        return to_h, to_weight
+            shifted = ends.unfold(0, len(gradients), 1).mT  # for each v, all rows from v on: a view
+            to_weight = (gradients.T @ shifted).movedim(0, -1)
+        if ctx.needs_input_grad[2]:
+            to_bias = gradient.sum(dim=(0, 1))
+        return to_h, to_weight, to_bias
 
 
 class Convolution(nn.Module):
@@ -73,9 +75,10 @@ class Convolution(nn.Module):
         super().__init__()
         if kernel % 2 == 0:
             raise ValueError(f"the kernel size must be odd; got {kernel}")
-        bound = (channels_in * kernel**dim_x) ** -0.5
-        self.weight = nn.Parameter(torch.empty(channels_out, channels_in, *[kernel] * dim_x).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(channels_out).uniform_(-bound, bound))
+        fan_in = channels_in * kernel**dim_x
+        # Keeps the signal's size through a ReLU, which matters without normalisation.
+        self.weight = nn.Parameter((2 / fan_in) ** 0.5 * torch.randn(channels_out, channels_in, *[kernel] * dim_x))
+        self.bias = nn.Parameter(torch.zeros(channels_out))
 
     def filters(self) -> Float[Tensor, "channels_out channels_in *kernel"]:
         return self.weight

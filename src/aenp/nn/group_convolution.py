@@ -69,7 +69,7 @@ class GroupConvolution(nn.Module):
         fields_in = channels_in if lift else channels_in // len(elements)
         depth = 1 if lift else len(elements)
         count = basis.shape[1]
-        scale = (fields_in * depth * count) ** -0.5
+        scale = (2 / (fields_in * depth * count)) ** 0.5
         self.coefficients = nn.Parameter(scale * torch.randn(fields_out, fields_in, depth, count))
         self.bias = nn.Parameter(torch.zeros(fields_out))
 

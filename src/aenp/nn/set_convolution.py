@@ -10,17 +10,27 @@ from torch import Tensor, nn
 from aenp.nn.lattice import Lattice
 
 
-def gaussian_weights(
-    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], lengthscale: Float[Tensor, ""]
+def squared_distances(
+    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], dtype: torch.dtype
 ) -> list[Float[Tensor, "batch points cells"]]:
-    """exp(−(x_d − cell_d)² / 2ℓ²) for each dimension d, with ℓ in cells; the kernel is their product."""
-    cell, offset = lattice.locate(x, lengthscale.dtype)
-    weights = []
+    """(x_d − cell_d)² in cells, for each dimension d."""
+    cell, offset = lattice.locate(x, dtype)
+    squares = []
     for d, count in enumerate(lattice.shape):
-        index = torch.arange(count, device=x.device, dtype=lengthscale.dtype)
-        distance = (index - cell[..., d : d + 1]) - offset[..., d : d + 1]
-        weights.append(torch.exp(-0.5 * (distance / lengthscale).square()))
-    return weights
+        index = torch.arange(count, device=x.device, dtype=dtype)
+        squares.append(((index - cell[..., d : d + 1]) - offset[..., d : d + 1]).square())
+    return squares
+
+
+def gaussian_weights(
+    squares: Sequence[Float[Tensor, "batch points _"]], lengthscale: Float[Tensor, ""]
+) -> list[Float[Tensor, "batch points _"]]:
+    """exp(−distance² / 2ℓ²) for each dimension, with ℓ in cells; the kernel is their product.
+
+    No less than e⁻³⁰: numbers below the normal range of float32 would slow a CPU down many times.
+    """
+    scale = -0.5 / lengthscale.square()
+    return [(torch.minimum(square, -30 / scale.detach()) * scale).exp() for square in squares]
 
 
 def own_cells(lattice: Lattice, x: Float[Tensor, "batch points dim_x"]) -> Int[Tensor, "batch points 1"]:
@@ -84,7 +94,8 @@ class ToGrid(nn.Module):
             empty = values.new_zeros(len(values), math.prod(lattice.shape), values.shape[-1])
             grid = empty.scatter_add(1, cells, values).unflatten(1, lattice.shape)
         else:
-            grid = points_to_grid(values, gaussian_weights(lattice, x, self.log_lengthscale.exp()))
+            squares = squared_distances(lattice, x, y.dtype)
+            grid = points_to_grid(values, gaussian_weights(squares, self.log_lengthscale.exp()))
         density, smoothed = grid.tensor_split([1], dim=-1)
         return torch.cat([density, smoothed / (density + 1e-6)], dim=-1)
 
@@ -111,10 +122,11 @@ class FromGrid(nn.Module):
     ) -> Float[Tensor, "batch points channels"]:
         if self.on_grid:
             return grid.flatten(1, -2).gather(1, own_cells(lattice, x).expand(-1, -1, grid.shape[-1]))
+        squares = squared_distances(lattice, x, grid.dtype)
         parts = []
         for part, log in zip(grid.tensor_split(len(self.log_lengthscales), dim=-1), self.log_lengthscales, strict=True):
             lengthscale = log.exp()
             # A Gaussian's sum over the lattice, so that a constant field comes out as it went in.
             volume = (2.5066282746310002 * lengthscale) ** x.shape[-1]
-            parts.append(grid_to_points(part, gaussian_weights(lattice, x, lengthscale)) / volume)
+            parts.append(grid_to_points(part, gaussian_weights(squares, lengthscale)) / volume)
         return torch.cat(parts, dim=-1)
