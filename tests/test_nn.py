@@ -3,17 +3,10 @@
 import pytest
 import torch
 
-from aenp.nn.convolution import CNN, Convolution, Level, UNet, convolve, double, halve
+from aenp.nn.convolution import CNN, Convolution, Level, LineConvolution, UNet, convolve, double, halve
 from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basis
 from aenp.nn.lattice import Lattice, lattice_anchor
-from aenp.nn.set_convolution import (
-    FromGrid,
-    ToGrid,
-    gaussian_weights,
-    grid_to_points,
-    points_to_grid,
-    squared_distances,
-)
+from aenp.nn.set_convolution import FromGrid, GaussianRead, ToGrid, distances, gaussian, grid_to_points, points_to_grid
 from aenp.symmetry import C, D
 
 
@@ -28,7 +21,8 @@ def test_separable_sums_equal_the_plain_ones(dim_x):
     x, values = torch.rand(2, 5, dim_x, dtype=torch.float64), torch.randn(2, 5, 3, dtype=torch.float64)
     lattice = lattice_around(x, [0.25, 0.2, 0.5][:dim_x])
     lengthscale = torch.tensor(1.3, dtype=torch.float64)
-    weights = gaussian_weights(squared_distances(lattice, x, x.dtype), lengthscale)
+    away = distances(*lattice.locate(x, x.dtype), lattice.shape)
+    weights = [gaussian(distance, -0.5 / lengthscale**2) for distance in away]
     cells = lattice.centres(1).flatten(1, -2)
     steps = x.new_tensor(lattice.spacing)
     squared = ((x.unsqueeze(2) - cells.unsqueeze(1)) / steps).square().sum(-1)
@@ -37,6 +31,24 @@ def test_separable_sums_equal_the_plain_ones(dim_x):
     assert grid.shape == (2, *lattice.shape, 3)
     torch.testing.assert_close(grid.flatten(1, -2), kernel.transpose(1, 2) @ values)
     torch.testing.assert_close(grid_to_points(grid, weights), kernel @ grid.flatten(1, -2))
+
+
+@pytest.mark.parametrize("dim_x", [1, 2, 3])
+def test_reading_a_grid_has_the_right_gradients(dim_x):
+    torch.manual_seed(0)
+    grid = torch.randn(2, *[5, 4, 3][:dim_x], 5, dtype=torch.float64, requires_grad=True)
+    cell = torch.randint(3, (2, 4, dim_x)).double()
+    offset = (torch.rand(2, 4, dim_x).double() - 0.5).requires_grad_()
+    scales = torch.tensor([-0.5, -0.2], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(GaussianRead.apply, (grid, cell, offset, scales))
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_a_convolution_on_the_line_has_the_right_gradients(size):
+    torch.manual_seed(0)
+    shapes = ((2, 7, 3), (4, 3, size), (4,))
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(LineConvolution.apply, inputs)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -10,27 +11,17 @@ from torch import Tensor, nn
 from aenp.nn.lattice import Lattice
 
 
-def squared_distances(
-    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], dtype: torch.dtype
-) -> list[Float[Tensor, "batch points cells"]]:
-    """(x_d − cell_d)² in cells, for each dimension d."""
-    cell, offset = lattice.locate(x, dtype)
-    squares = []
-    for d, count in enumerate(lattice.shape):
-        index = torch.arange(count, device=x.device, dtype=dtype)
-        squares.append(((index - cell[..., d : d + 1]) - offset[..., d : d + 1]).square())
-    return squares
-
-
-def gaussian_weights(
-    squares: Sequence[Float[Tensor, "batch points _"]], lengthscale: Float[Tensor, ""]
+def distances(
+    cell: Float[Tensor, "batch points dim_x"], offset: Float[Tensor, "batch points dim_x"], shape: Sequence[int]
 ) -> list[Float[Tensor, "batch points _"]]:
-    """exp(−distance² / 2ℓ²) for each dimension, with ℓ in cells; the kernel is their product.
+    """The distance in cells from each point to each cell of the grid, for each dimension."""
+    indices = (torch.arange(count, device=cell.device, dtype=cell.dtype) for count in shape)
+    return [(index - cell[..., d : d + 1]) - offset[..., d : d + 1] for d, index in enumerate(indices)]
 
-    No less than e⁻³⁰: numbers below the normal range of float32 would slow a CPU down many times.
-    """
-    scale = -0.5 / lengthscale.square()
-    return [(torch.minimum(square, -30 / scale.detach()) * scale).exp() for square in squares]
+
+def gaussian(distance: Float[Tensor, "*shape"], scale: Float[Tensor, ""]) -> Float[Tensor, "*shape"]:
+    """exp(scale · distance²), scale < 0, but no less than e⁻³⁰: numbers too small for float32 slow a CPU down."""
+    return (torch.minimum(distance.square(), -30 / scale.detach()) * scale).exp()
 
 
 def own_cells(lattice: Lattice, x: Float[Tensor, "batch points dim_x"]) -> Int[Tensor, "batch points 1"]:
@@ -46,9 +37,9 @@ def points_to_grid(
     values: Float[Tensor, "batch points channels"], weights: Sequence[Float[Tensor, "batch points _"]]
 ) -> Float[Tensor, "batch *shape channels"]:
     """h(i, j, …) = Σ_n w_n(i) w_n(j) … values_n, as one product of matrices over the points."""
-    first = torch.einsum("bng,bnc->bngc", weights[0], values).flatten(2)
     if len(weights) == 1:
-        return first.sum(dim=1).unflatten(1, (weights[0].shape[-1], -1))
+        return weights[0].mT @ values
+    first = torch.einsum("bng,bnc->bngc", weights[0], values).flatten(2)
     rest = weights[1]
     for weight in weights[2:]:
         rest = (rest.unsqueeze(-1) * weight.unsqueeze(-2)).flatten(2)
@@ -94,8 +85,9 @@ class ToGrid(nn.Module):
             empty = values.new_zeros(len(values), math.prod(lattice.shape), values.shape[-1])
             grid = empty.scatter_add(1, cells, values).unflatten(1, lattice.shape)
         else:
-            squares = squared_distances(lattice, x, y.dtype)
-            grid = points_to_grid(values, gaussian_weights(squares, self.log_lengthscale.exp()))
+            scale = -0.5 * (-2 * self.log_lengthscale).exp()
+            away = distances(*lattice.locate(x, y.dtype), lattice.shape)
+            grid = points_to_grid(values, [gaussian(distance, scale) for distance in away])
         density, smoothed = grid.tensor_split([1], dim=-1)
         return torch.cat([density, smoothed / (density + 1e-6)], dim=-1)
 
@@ -122,11 +114,61 @@ class FromGrid(nn.Module):
     ) -> Float[Tensor, "batch points channels"]:
         if self.on_grid:
             return grid.flatten(1, -2).gather(1, own_cells(lattice, x).expand(-1, -1, grid.shape[-1]))
-        squares = squared_distances(lattice, x, grid.dtype)
-        parts = []
-        for part, log in zip(grid.tensor_split(len(self.log_lengthscales), dim=-1), self.log_lengthscales, strict=True):
-            lengthscale = log.exp()
-            # A Gaussian's sum over the lattice, so that a constant field comes out as it went in.
-            volume = (2.5066282746310002 * lengthscale) ** x.shape[-1]
-            parts.append(grid_to_points(part, gaussian_weights(squares, lengthscale)) / volume)
-        return torch.cat(parts, dim=-1)
+        scales = -0.5 * (-2 * self.log_lengthscales).exp()
+        values = GaussianRead.apply(grid, *lattice.locate(x, grid.dtype), scales)
+        # A Gaussian's sum over the lattice, so that a constant field comes out as it went in.
+        volume = (-scales / torch.pi) ** (x.shape[-1] / 2)
+        sizes = torch.tensor([end - start for start, end in _shares(grid.shape[-1], len(scales))], device=x.device)
+        return values * volume.repeat_interleave(sizes, output_size=grid.shape[-1])
+
+
+def _shares(channels: int, parts: int) -> list[tuple[int, int]]:
+    """The first channel of each part and the one after its last."""
+    ends = [channels * (k + 1) // parts for k in range(parts)]
+    return list(zip([0, *ends], ends, strict=False))
+
+
+class GaussianRead(torch.autograd.Function):
+    """values_n = Σ_u exp(scale · |x_n − u|²) h(u), where each scale has its share of the channels.
+
+    Computed for a few tasks at a time, whose weights stay in the cache, and once more in the backward pass: memory is
+    linear in the numbers of points and of cells.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, grid: Tensor, cell: Tensor, offset: Tensor, scales: Tensor) -> Tensor:
+        ctx.save_for_backward(grid, cell, offset, scales)
+        values = grid.new_empty(*cell.shape[:2], grid.shape[-1])
+        for rows in GaussianRead._batches(grid, cell):
+            away = distances(cell[rows], offset[rows], grid.shape[1:-1])
+            for scale, (start, end) in zip(scales, _shares(grid.shape[-1], len(scales)), strict=True):
+                weights = [gaussian(distance, scale) for distance in away]
+                values[rows, :, start:end] = grid_to_points(grid[rows, ..., start:end], weights)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        grid, cell, offset, scales = ctx.saved_tensors
+        to_grid, to_scales = torch.empty_like(grid), torch.zeros_like(scales)
+        to_offset = torch.zeros_like(offset)
+        for rows in GaussianRead._batches(grid, cell):
+            away = distances(cell[rows], offset[rows], grid.shape[1:-1])
+            for k, (start, end) in enumerate(_shares(grid.shape[-1], len(scales))):
+                part, part_gradient = grid[rows, ..., start:end], gradient[rows, :, start:end]
+                weights = [gaussian(distance, scales[k]) for distance in away]
+                to_grid[rows, ..., start:end] = points_to_grid(part_gradient, weights)
+                for d, distance in enumerate(away):
+                    # dw/dscale = w · distance², and dw/dx = −2 · scale · w · distance
+                    first = [*weights[:d], weights[d] * distance, *weights[d + 1 :]]
+                    second = [*weights[:d], first[d] * distance, *weights[d + 1 :]]
+                    to_scales[k] += (grid_to_points(part, second) * part_gradient).sum()
+                    if ctx.needs_input_grad[2]:
+                        slope = (grid_to_points(part, first) * part_gradient).sum(dim=-1)
+                        to_offset[rows, :, d] -= 2 * scales[k] * slope
+        return to_grid, None, to_offset if ctx.needs_input_grad[2] else None, to_scales
+
+    @staticmethod
+    def _batches(grid: Tensor, cell: Tensor) -> list[slice]:
+        """Tasks whose weights fit in the cache together."""
+        step = max(1, 2**16 // (cell.shape[1] * max(grid.shape[1:-1])))
+        return [slice(start, start + step) for start in range(0, len(grid), step)]
