@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch.nn.functional import conv1d
 
-from aenp.nn.convolution import CNN, Convolution, Level, LineConvolution, UNet, convolve, double, halve
+from aenp.nn.convolution import CNN, Convolution, Level, UNet, convolve, double, halve
 from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basis
 from aenp.nn.lattice import Lattice, lattice_anchor
+from aenp.nn.line_convolution import DirectConvolution, FourierConvolution
 from aenp.nn.set_convolution import FromGrid, GaussianRead, ToGrid, distances, gaussian, grid_to_points, points_to_grid
 from aenp.symmetry import C, D
 
@@ -22,7 +24,7 @@ def test_separable_sums_equal_the_plain_ones(dim_x):
     lattice = lattice_around(x, [0.25, 0.2, 0.5][:dim_x])
     lengthscale = torch.tensor(1.3, dtype=torch.float64)
     away = distances(*lattice.locate(x, x.dtype), lattice.shape)
-    weights = [gaussian(distance, -0.5 / lengthscale**2) for distance in away]
+    weights = [gaussian(distance.square(), -0.5 / lengthscale**2) for distance in away]
     cells = lattice.centres(1).flatten(1, -2)
     steps = x.new_tensor(lattice.spacing)
     squared = ((x.unsqueeze(2) - cells.unsqueeze(1)) / steps).square().sum(-1)
@@ -43,12 +45,22 @@ def test_reading_a_grid_has_the_right_gradients(dim_x):
     assert torch.autograd.gradcheck(GaussianRead.apply, (grid, cell, offset, scales))
 
 
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_a_convolution_on_the_line_has_the_right_gradients(size):
+@pytest.mark.parametrize("kind", [DirectConvolution, FourierConvolution])
+@pytest.mark.parametrize("size", [1, 3, 5, 21])
+def test_both_convolutions_on_the_line(kind, size):
+    """Both are torch's own, and have the right gradients, also where the kernel is wider than the array."""
     torch.manual_seed(0)
-    shapes = ((2, 7, 3), (4, 3, size), (4,))
-    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    assert torch.autograd.gradcheck(LineConvolution.apply, inputs)
+    h, weight = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((2, 7, 3), (4, 3, size)))
+    expected = conv1d(h.mT, weight, padding=size // 2).mT
+    torch.testing.assert_close(kind.apply(h, weight), expected)
+    assert torch.autograd.gradcheck(kind.apply, (h, weight))
+
+
+def test_the_fourier_convolution_is_as_good_in_single_precision():
+    torch.manual_seed(0)
+    h, weight = torch.randn(4, 286, 64), torch.randn(64, 64, 21) / 37
+    exact = conv1d(h.mT.double(), weight.double(), padding=10).mT
+    assert (FourierConvolution.apply(h, weight) - exact).abs().max() < 5e-6 * exact.abs().max()
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])

@@ -5,12 +5,14 @@ Arrays are channels-last: `(batch, *shape, channels)`.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv3d, pad
+
+from aenp.nn.line_convolution import convolve_line
 
 
 class Level(NamedTuple):
@@ -29,43 +31,9 @@ def convolve(
 ) -> Float[Tensor, "batch *shape channels_out"]:
     """Σ_v weight(v) h(u + v) + bias, with zeros around the array."""
     if weight.ndim == 3:
-        return LineConvolution.apply(h, weight, bias)
+        return convolve_line(h, weight, bias)
     padding = [size // 2 for size in weight.shape[2:]]
     return (conv2d if weight.ndim == 4 else conv3d)(h.movedim(-1, 1), weight, bias, padding=padding).movedim(1, -1)
-
-
-class LineConvolution(torch.autograd.Function):
-    """Σ_v weight(v) h(u + v) on the line, near the speed of a matrix product on a CPU in both directions.
-
-    Forward, and back to h, it is a two-dimensional channels-last convolution of an array one cell high. The gradient of
-    the weights is a matrix product for each v, of the whole batch laid end to end with zeros in between.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(h, weight)
-        return LineConvolution._convolve(h, weight, bias)
-
-    @staticmethod
-    def _convolve(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        plane, padding = h.movedim(-1, 1).unsqueeze(2), [0, weight.shape[-1] // 2]
-        return conv2d(plane, weight.unsqueeze(2), bias, padding=padding).squeeze(2).movedim(1, -1)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        h, weight = ctx.saved_tensors
-        to_h = to_weight = to_bias = None
-        if ctx.needs_input_grad[0]:
-            to_h = LineConvolution._convolve(gradient, weight.transpose(0, 1).flip(-1), None)
-        if ctx.needs_input_grad[1]:
-            size = weight.shape[-1]
-            gradients = pad(gradient, [0, 0, 0, size - 1]).flatten(0, 1)[: 1 - size or None]
-            ends = pad(h, [0, 0, size // 2, size // 2]).flatten(0, 1)
-            shifted = ends.unfold(0, len(gradients), 1).mT  # for each v, all rows from v on: a view
-            to_weight = (gradients.T @ shifted).movedim(0, -1)
-        if ctx.needs_input_grad[2]:
-            to_bias = gradient.sum(dim=(0, 1))
-        return to_h, to_weight, to_bias
 
 
 class Convolution(nn.Module):
@@ -128,9 +96,9 @@ class CNN(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
-        h = self.layers[0](h, levels[0]).relu()
+        h = self.layers[0](h, levels[0]).relu_()
         for layer in self.layers[1:]:
-            h = h + layer(h, levels[0]).relu()
+            h = h + layer(h, levels[0]).relu_()
         return h
 
 
@@ -151,13 +119,13 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(make(coarse + fine, fine) for fine, coarse in reversed(steps))
 
     def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
-        h = self.first(h, levels[0]).relu()
+        h = self.first(h, levels[0]).relu_()
         skips = []
         for layer, level in zip(self.down, levels[1:], strict=True):
             skips.append(h)
-            h = layer(halve(h), level).relu()
+            h = layer(halve(h), level).relu_()
         for layer, level, skip in zip(self.up, reversed(levels[:-1]), reversed(skips), strict=True):
-            h = layer(torch.cat([double(h) * level.mask, skip], dim=-1), level).relu()
+            h = layer(torch.cat([double(h) * level.mask, skip], dim=-1), level).relu_()
         return h
 
 

@@ -102,5 +102,5 @@ class GroupCNN(CNN):
         self.expand = GroupConvolution(group, channels, channels, kernel=1)
 
     def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
-        fields = self.expand(super().forward(h, levels), levels[0]).relu()
+        fields = self.expand(super().forward(h, levels), levels[0]).relu_()
         return fields.unflatten(-1, (-1, self.elements)).mean(dim=-1)

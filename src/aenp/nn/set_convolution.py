@@ -19,9 +19,9 @@ def distances(
     return [(index - cell[..., d : d + 1]) - offset[..., d : d + 1] for d, index in enumerate(indices)]
 
 
-def gaussian(distance: Float[Tensor, "*shape"], scale: Float[Tensor, ""]) -> Float[Tensor, "*shape"]:
+def gaussian(square: Float[Tensor, "*shape"], scale: Float[Tensor, ""]) -> Float[Tensor, "*shape"]:
     """exp(scale · distance²), scale < 0, but no less than e⁻³⁰: numbers too small for float32 slow a CPU down."""
-    return (torch.minimum(distance.square(), -30 / scale.detach()) * scale).exp()
+    return (square * scale).clamp_(min=-30).exp_()
 
 
 def own_cells(lattice: Lattice, x: Float[Tensor, "batch points dim_x"]) -> Int[Tensor, "batch points 1"]:
@@ -87,7 +87,7 @@ class ToGrid(nn.Module):
         else:
             scale = -0.5 * (-2 * self.log_lengthscale).exp()
             away = distances(*lattice.locate(x, y.dtype), lattice.shape)
-            grid = points_to_grid(values, [gaussian(distance, scale) for distance in away])
+            grid = points_to_grid(values, [gaussian(distance.square(), scale) for distance in away])
         density, smoothed = grid.tensor_split([1], dim=-1)
         return torch.cat([density, smoothed / (density + 1e-6)], dim=-1)
 
@@ -128,6 +128,11 @@ def _shares(channels: int, parts: int) -> list[tuple[int, int]]:
     return list(zip([0, *ends], ends, strict=False))
 
 
+def _moment(grid: Tensor, weights: list[Tensor], d: int, factor: Tensor) -> Tensor:
+    """Σ_u w · factor · h(u), with the factor in dimension d."""
+    return grid_to_points(grid, [*weights[:d], weights[d] * factor, *weights[d + 1 :]])
+
+
 class GaussianRead(torch.autograd.Function):
     """values_n = Σ_u exp(scale · |x_n − u|²) h(u), where each scale has its share of the channels.
 
@@ -140,9 +145,9 @@ class GaussianRead(torch.autograd.Function):
         ctx.save_for_backward(grid, cell, offset, scales)
         values = grid.new_empty(*cell.shape[:2], grid.shape[-1])
         for rows in GaussianRead._batches(grid, cell):
-            away = distances(cell[rows], offset[rows], grid.shape[1:-1])
+            squares = [away.square() for away in distances(cell[rows], offset[rows], grid.shape[1:-1])]
             for scale, (start, end) in zip(scales, _shares(grid.shape[-1], len(scales)), strict=True):
-                weights = [gaussian(distance, scale) for distance in away]
+                weights = [gaussian(square, scale) for square in squares]
                 values[rows, :, start:end] = grid_to_points(grid[rows, ..., start:end], weights)
         return values
 
@@ -153,22 +158,21 @@ class GaussianRead(torch.autograd.Function):
         to_offset = torch.zeros_like(offset)
         for rows in GaussianRead._batches(grid, cell):
             away = distances(cell[rows], offset[rows], grid.shape[1:-1])
+            squares = [distance.square() for distance in away]
             for k, (start, end) in enumerate(_shares(grid.shape[-1], len(scales))):
                 part, part_gradient = grid[rows, ..., start:end], gradient[rows, :, start:end]
-                weights = [gaussian(distance, scales[k]) for distance in away]
+                weights = [gaussian(square, scales[k]) for square in squares]
                 to_grid[rows, ..., start:end] = points_to_grid(part_gradient, weights)
-                for d, distance in enumerate(away):
+                for d in range(len(away)):
                     # dw/dscale = w · distance², and dw/dx = −2 · scale · w · distance
-                    first = [*weights[:d], weights[d] * distance, *weights[d + 1 :]]
-                    second = [*weights[:d], first[d] * distance, *weights[d + 1 :]]
-                    to_scales[k] += (grid_to_points(part, second) * part_gradient).sum()
+                    to_scales[k] += (_moment(part, weights, d, squares[d]) * part_gradient).sum()
                     if ctx.needs_input_grad[2]:
-                        slope = (grid_to_points(part, first) * part_gradient).sum(dim=-1)
+                        slope = (_moment(part, weights, d, away[d]) * part_gradient).sum(dim=-1)
                         to_offset[rows, :, d] -= 2 * scales[k] * slope
         return to_grid, None, to_offset if ctx.needs_input_grad[2] else None, to_scales
 
     @staticmethod
     def _batches(grid: Tensor, cell: Tensor) -> list[slice]:
         """Tasks whose weights fit in the cache together."""
-        step = max(1, 2**16 // (cell.shape[1] * max(grid.shape[1:-1])))
+        step = max(1, 2**17 // (cell.shape[1] * max(grid.shape[1:-1])))
         return [slice(start, start + step) for start in range(0, len(grid), step)]

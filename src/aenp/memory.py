@@ -1,0 +1,19 @@
+"""Memory: how a long run on a CPU keeps from asking the system for it again and again."""
+
+import ctypes
+import sys
+
+
+def reuse_memory() -> None:
+    """Lets the C library keep freed memory for the next step, which it else returns to the system and asks for again.
+
+    Each such page costs a fault; a training step on a CPU is up to a tenth faster without. Only on Linux with glibc;
+    elsewhere this does nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3
+        mallopt(mmap_threshold, 2**28)
+        mallopt(trim_threshold, 2**30)
