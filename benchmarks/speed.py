@@ -1,0 +1,232 @@
+"""Measures speed and memory, prints the tables and writes `benchmarks/results.md` and `benchmarks/scaling.png`."""
+
+import datetime
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch.profiler import ProfilerActivity, profile
+
+import aenp
+from aenp.memory import reuse_memory
+from aenp.report import markdown_table
+from benchmarks.measure import interleaved_times, peak_memory
+from benchmarks.reference import plain_formula
+
+HERE = Path(__file__).parent
+SIZES = {"16 × (32 + 128)": (16, 32, 128), "4 × (256 + 256)": (4, 256, 256)}
+KINDS = ("plain formula", "mlp, tiled", "spectral", "no symmetry")
+POINTS = (100, 300, 1000, 3000, 10000, 20000)
+console = Console()
+
+
+def tnp(kind: str) -> aenp.TNP:
+    """A TNP of the paper's width with five layers; `plain formula` is the baseline, written out in reference.py."""
+    torch.manual_seed(0)
+    if kind == "no symmetry":
+        return aenp.TNP(1, 1, symmetry="none")
+    model = aenp.TNP(1, 1, attention="spectral" if kind == "spectral" else "mlp")
+    return plain_formula(model) if kind == "plain formula" else model
+
+
+def random_task(batch: int, context: int, target: int) -> aenp.Task:
+    torch.manual_seed(0)
+    xc, xt = 4 * torch.rand(batch, context, 1) - 2, 6 * torch.rand(batch, target, 1) - 3
+    return aenp.Task(xc, torch.randn_like(xc), xt, torch.randn_like(xt))
+
+
+def training_step(model: aenp.NeuralProcess, task: aenp.Task) -> Callable[[], None]:
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        (-aenp.loglik(model, task).mean()).backward()
+        optimiser.step()
+
+    return step
+
+
+def tnp_training(kind: str, size: tuple[int, int, int]) -> Callable[[], None]:
+    step = training_step(tnp(kind), random_task(*size))
+    training_step(tnp(kind), random_task(1, 8, 8))()  # loads what is loaded once
+    return step
+
+
+def tnp_forward(kind: str, points: int) -> Callable[[], Any]:
+    model, task = tnp(kind).eval(), random_task(1, points, points)
+    aenp.predict(model, random_task(1, 8, 8))
+    return lambda: aenp.predict(model, task, chunk=points)
+
+
+class Report:
+    """Collects what is printed, as Markdown."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.verdicts: list[list[str]] = []
+
+    def add(self, text: str) -> None:
+        console.print(text, highlight=False)
+        self.parts.append(text)
+
+    def verdict(self, what: str, measured: float, target: float, at_least: bool = True, unit: str = "×") -> None:
+        met = measured >= target if at_least else measured <= target
+        sign = "≥" if at_least else "≤"
+        row = [what, f"{measured:.2f} {unit}", f"{sign} {target:g} {unit}", "met" if met else "**not met**"]
+        self.verdicts.append(row)
+        console.print(" | ".join(row), style="green" if met else "red")
+
+    def write(self, path: Path) -> None:
+        table = markdown_table(["target", "measured", "wanted", "verdict"], self.verdicts)
+        path.write_text("\n\n".join([self.parts[0], "## Targets", table, *self.parts[1:]]) + "\n")
+
+
+def attention(report: Report) -> None:
+    """One training step of a TNP: time with one thread and two, and the memory it takes."""
+    report.add("## Attention: one training step of a TNP, 128 wide, 8 heads, 5 layers")
+    for name, size in SIZES.items():
+        times: dict[int, dict[str, float]] = {}
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            times[threads] = interleaved_times({kind: tnp_training(kind, size) for kind in KINDS})
+        memory = {kind: peak_memory(tnp_training, kind, size) for kind in KINDS}
+        base = times[1]["plain formula"]
+        rows = [
+            [
+                kind,
+                *(f"{1e3 * times[n][kind]:.0f} ms" for n in (1, 2)),
+                *(f"{times[n]['plain formula'] / times[n][kind]:.1f} ×" for n in (1, 2)),
+                f"{times[1][kind] / times[1]['no symmetry']:.2f} ×",
+                f"{memory[kind]:.0f} MB",
+            ]
+            for kind in KINDS
+        ]
+        header = ["attention", "1 thread", "2 threads", "faster, 1", "faster, 2", "time / no symmetry", "memory"]
+        report.add(f"Batch × (context + targets): {name}\n\n" + markdown_table(header, rows))
+        plain = memory["no symmetry"]
+        extra = (memory["mlp, tiled"] - plain) / (memory["plain formula"] - plain)
+        report.verdict(f"mlp, tiled, against the plain formula: faster ({name})", base / times[1]["mlp, tiled"], 1.7)
+        report.verdict(
+            f"its memory beyond a TNP without symmetry, as a share of the plain formula's ({name})", extra, 0.1, False
+        )
+        report.verdict(f"spectral, against the plain formula: faster ({name})", base / times[1]["spectral"], 8)
+        slower = times[1]["spectral"] / times[1]["no symmetry"]
+        report.verdict(f"spectral, against a TNP without symmetry: time ({name})", slower, 1.6, False)
+
+
+def paper_convcnp() -> aenp.ConvCNP:
+    """The paper's 1-D ConvCNP (T~)."""
+    torch.manual_seed(0)
+    fixed = aenp.FixedInputs(1, domain=[(-7, 7)])
+    return aenp.ConvCNP(1, 1, points_per_unit=46, network="cnn", channels=64, kernel=21, layers=9, fixed_inputs=fixed)
+
+
+def convolutions(report: Report) -> None:
+    """The paper's 1-D ConvCNP in training, against a matrix product of 2048³."""
+    report.add(
+        "## Convolutions: a training step of the paper's 1-D ConvCNP (9 layers, 64 channels, k = 21, 46 per unit)"
+    )
+    a, rows = torch.randn(2048, 2048), []
+    task = random_task(16, 32, 128)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        model = paper_convcnp()
+        cells = len(task) * model.lattice(task).shape[0]
+        nominal = 3 * 9 * 2 * cells * 64 * 64 * 21
+        times = interleaved_times({"step": training_step(model, task), "matmul": lambda: a @ a})
+        rate, limit = nominal / times["step"], 2 * 2048**3 / times["matmul"]
+        figures = f"{1e3 * times['step']:.0f} ms", f"{rate / 1e9:.0f}", f"{limit / 1e9:.0f}", f"{rate / limit:.0%}"
+        rows.append([str(threads), *figures])
+        what = f"ConvCNP training, share of the matrix product's rate ({threads} thread{'s' * (threads > 1)})"
+        report.verdict(what, rate / limit, 0.85, unit="")
+    table = markdown_table(["threads", "step", "GFLOP/s", "matmul GFLOP/s", "share"], rows)
+    report.add(
+        f"The whole step, optimiser included, is timed; counted are only the {nominal / 1e9:.1f} GFLOP that its "
+        f"convolutions take as plain sums, forward and backward.\n\n{table}"
+    )
+
+
+def profiles(report: Report) -> None:
+    """Where a training step's time goes, by operator."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    fixed = aenp.FixedInputs(1, domain=[(-7, 7)])
+    models = {
+        "TNP (T~), spectral": aenp.TNP(1, 1, attention="spectral", fixed_inputs=fixed),
+        "ConvCNP (T~)": paper_convcnp(),
+    }
+    for name, model in models.items():
+        step = training_step(model, random_task(16, 32, 128))
+        step()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            for _ in range(5):
+                step()
+        events = sorted(profiler.key_averages(), key=lambda event: -event.self_cpu_time_total)
+        total = sum(event.self_cpu_time_total for event in events)
+        rows = [[e.key, f"{e.self_cpu_time_total / total:.1%}", str(e.count // 5)] for e in events[:10]]
+        table = markdown_table(["operator", "share of the step", "calls a step"], rows)
+        report.add(f"## Profile: a training step of {name}, batch 16, 32 + 128 points, one thread\n\n{table}")
+
+
+def scaling(report: Report) -> None:
+    """One forward pass with as many context as target points; the slower kinds only while they are bearable."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    torch.set_num_threads(2)
+    limits = {"plain formula": 1000, "mlp, tiled": 3000}
+    curves: dict[str, list[tuple[int, float, float]]] = {kind: [] for kind in KINDS}
+    for kind in KINDS:
+        for points in (p for p in POINTS if p <= limits.get(kind, POINTS[-1])):
+            step = tnp_forward(kind, points)
+            time = interleaved_times({kind: step}, seconds=0)[kind] if points <= 3000 else _once(step)
+            curves[kind].append((points, time, peak_memory(tnp_forward, kind, points)))
+            console.print(f"{kind}, {points} points: {time:.2f} s, {curves[kind][-1][2]:.0f} MB")
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for kind, curve in curves.items():
+        for axis, values in zip(axes, ([c[1] for c in curve], [max(c[2], 0.1) for c in curve]), strict=True):
+            axis.loglog([c[0] for c in curve], values, marker="o", label=kind)
+    for axis, label in zip(axes, ("time of a forward pass, 2 threads [s]", "peak extra memory [MB]"), strict=True):
+        axis.set(xlabel="context points = target points", ylabel=label)
+        axis.grid(alpha=0.3)
+    axes[0].legend(title="TNP, 5 layers, attention")
+    figure.savefig(HERE / "scaling.png", dpi=120)
+    rows = [[kind, str(n), f"{t:.2f} s", f"{m:.0f} MB"] for kind, curve in curves.items() for n, t, m in curve]
+    report.add("## Scaling: one forward pass with n context and n target points\n\n![scaling](scaling.png)")
+    report.add(markdown_table(["attention", "n", "time", "memory"], rows))
+    report.verdict("spectral, 20,000 + 20,000 points, peak memory", curves["spectral"][-1][2] / 1024, 4, False, "GB")
+
+
+def _once(step: Callable[[], Any]) -> float:
+    import time
+
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def machine() -> str:
+    lines: Iterable[str] = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return (
+        "# Benchmarks\n\nWritten by `make benchmark`. Ratios are of medians of runs that take turns in one process; "
+        "memory is the peak of a process of its own over what it held before the step.\n\n"
+        f"{datetime.date.today()}, {cpu}, {torch.get_num_threads()} cores; Python {platform.python_version()}, "
+        f"torch {torch.__version__}, aenp {aenp.__version__}."
+    )
+
+
+def main() -> None:
+    reuse_memory()
+    report = Report()
+    report.add(machine())
+    attention(report)
+    convolutions(report)
+    profiles(report)
+    scaling(report)
+    report.write(HERE / "results.md")
