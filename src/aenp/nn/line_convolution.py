@@ -73,7 +73,7 @@ class FourierConvolution(torch.autograd.Function):
         length = -(-(h.shape[1] + size // 2) // 32) * 32  # far enough for zeros around, and fast to transform
         waves = _waves(size, length, h.dtype, h.device)
         taps = weight.permute(2, 1, 0).flatten(1)
-        filters = torch.complex(waves[0] @ taps, waves[1] @ taps).unflatten(1, (weight.shape[1], -1))
+        filters = torch.complex(*(waves @ taps)).unflatten(1, (weight.shape[1], -1))
         spectrum = FourierConvolution._transform(h, length)
         ctx.save_for_backward(spectrum, filters)
         ctx.size, ctx.length, ctx.cells = size, length, h.shape[1]
@@ -92,24 +92,25 @@ class FourierConvolution(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         spectrum, filters = ctx.saved_tensors
-        gradients = FourierConvolution._transform(gradient, ctx.length)
+        gradients = FourierConvolution._transform(gradient, ctx.length).conj().resolve_conj()
         to_h = to_weight = None
         if ctx.needs_input_grad[0]:
-            to_h = FourierConvolution._return(gradients @ filters.mH, ctx.length, ctx.cells)
+            to_h = FourierConvolution._return((gradients @ filters.mT).conj(), ctx.length, ctx.cells)
         if ctx.needs_input_grad[1]:
-            products = spectrum.mT @ gradients.conj()
-            cosine, sine = _waves(ctx.size, ctx.length, gradient.dtype, gradient.device)
+            products = torch.view_as_real(spectrum.mT @ gradients)
+            waves = _waves(ctx.size, ctx.length, gradient.dtype, gradient.device)
             # The inverse transform at the kernel's cells: each frequency but the first and the last stands for two.
-            count = torch.full_like(cosine[:, :1], 2 / ctx.length)
+            count = torch.full_like(waves[0, :, :1], 2 / ctx.length)
             count[0] = count[-1] = 1 / ctx.length
-            taps = (cosine * count).T @ products.real.flatten(1) - (sine * count).T @ products.imag.flatten(1)
-            to_weight = taps.unflatten(1, products.shape[1:]).permute(2, 1, 0)
+            cosine, sine = ((waves * count).mT.flatten(0, 1) @ products.flatten(1)).unflatten(0, (2, -1))
+            taps = cosine.unflatten(1, products.shape[1:])[..., 0] - sine.unflatten(1, products.shape[1:])[..., 1]
+            to_weight = taps.permute(2, 1, 0)
         return to_h, to_weight
 
 
 @lru_cache(maxsize=64)
-def _waves(size: int, length: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin of 2π f v / length for each frequency f and each cell v of a kernel: `(frequencies, size)`."""
+def _waves(size: int, length: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "2 frequencies size"]:
+    """cos and sin of 2π f v / length for each frequency f and each cell v of a kernel."""
     cells = torch.arange(size, dtype=torch.float64) - size // 2
     angle = 2 * torch.pi / length * torch.outer(torch.arange(length // 2 + 1, dtype=torch.float64), cells)
-    return angle.cos().to(dtype).to(device), angle.sin().to(dtype).to(device)
+    return torch.stack([angle.cos(), angle.sin()]).to(dtype).to(device)
