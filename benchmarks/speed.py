@@ -228,7 +228,8 @@ def machine() -> str:
     cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return (
         "# Benchmarks\n\nWritten by `make benchmark`. Ratios are of medians of runs that take turns in one process; "
-        "targets are judged with one thread. Memory is the peak of a process of its own over what it held before the step.\n\n"
+        "targets are judged with one thread. Memory is the peak of a process of its own over what it "
+        "held before the step.\n\n"
         f"{datetime.date.today()}, {cpu}, {torch.get_num_threads()} cores; Python {platform.python_version()}, "
         f"torch {torch.__version__}, aenp {aenp.__version__}."
     )

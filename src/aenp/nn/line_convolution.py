@@ -86,7 +86,7 @@ class FourierConvolution(torch.autograd.Function):
 
     @staticmethod
     def _return(spectrum: Tensor, length: int, cells: int) -> Tensor:
-        return torch.fft.irfft(spectrum, length, dim=0)[:cells].transpose(0, 1).contiguous()
+        return torch.fft.irfft(spectrum, length, dim=0)[:cells].transpose(0, 1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
