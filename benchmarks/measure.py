@@ -30,9 +30,13 @@ def peak_memory(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
 
     `make(*args)` builds the step; it must be a function at the top of a module.
     """
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_peak, (make, args))
+    return in_new_process(_peak, make, args)
+
+
+def in_new_process(function: Callable[..., Any], *args: Any) -> Any:
+    """The function's result in a process of its own; it must be at the top of a module."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, args)
 
 
 def _peak(make: Callable[..., Callable[[], Any]], args: tuple[Any, ...]) -> float:
