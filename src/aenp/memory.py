@@ -7,8 +7,7 @@ import sys
 def reuse_memory() -> None:
     """Lets the C library keep freed memory for the next step, which it else returns to the system and asks for again.
 
-    Each such page costs a fault; a training step on a CPU is up to a tenth faster without. Only on Linux with glibc;
-    elsewhere this does nothing.
+    Each such page costs a fault. Only on Linux with glibc; elsewhere this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
