@@ -51,11 +51,12 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         }
     if d <= 2:
         cases |= {
-            "equivcnp-exact": lambda: aenp.EquivCNP(d, 2, kernel=5, **GRID),
-            "equivcnp-approx": lambda: aenp.EquivCNP(d, 2, kernel=5, fixed_inputs=fixed(d), **GRID),
+            "equivcnp-exact": lambda: aenp.EquivCNP(d, 2, **GRID),
+            "equivcnp-exact-cnn": lambda: aenp.EquivCNP(d, 2, network="cnn", **GRID),
+            "equivcnp-approx": lambda: aenp.EquivCNP(d, 2, fixed_inputs=fixed(d), **GRID),
         }
     if d == 2:
-        cases["equivcnp-exact-c8"] = lambda: aenp.EquivCNP(d, 2, group="C8", kernel=5, **GRID)
+        cases["equivcnp-exact-c8"] = lambda: aenp.EquivCNP(d, 2, group="C8", **GRID)
     return cases
 
 

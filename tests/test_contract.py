@@ -160,6 +160,19 @@ def test_rotations_and_reflections_of_the_lattice(name, dim_x, trained, gridded)
             assert equivariance_error(model, task, Euclidean(dim_x).sample()) <= 1e-5
 
 
+@pytest.mark.parametrize("network", ["unet", "cnn"])
+@pytest.mark.parametrize("points", range(1, 9))
+def test_reflections_of_points_on_the_models_own_lattice(network, points):
+    """The mean of such points may lie on a cell or halfway between two; no block of cells may depend on which."""
+    torch.manual_seed(points)
+    model = aenp.EquivCNP(1, 1, network=network, points_per_unit=16, channels=8, layers=7)
+    for gap in (1, 3):
+        xc = gap * torch.arange(points, dtype=torch.float64).view(1, -1, 1) / 16
+        task = Task(xc, torch.randn(1, points, 1), torch.linspace(-1, 2, 40, dtype=torch.float64).view(1, -1, 1))
+        mirror = Motion(-torch.eye(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
+        assert equivariance_error(model, task, mirror) <= 1e-5
+
+
 @each(APPROX)
 def test_fixed_inputs_break_the_symmetry_inside_the_domain_only(name, dim_x):
     model, task = build(name, dim_x), random_task(dim_x)

@@ -160,3 +160,10 @@ def test_what_is_wrong_is_named():
         oracles.equivariant(GibbsTasks(centre=(13.0, 27.0)), Task(x, x, x))
     with pytest.raises(ValueError, match="dim_x = dim_y = 1"):
         oracles.bayes(SOURCE, Task(x.expand(1, 2, 2), x, x.expand(1, 2, 2)))
+
+
+def test_equal_inputs_with_unequal_outputs_are_no_trouble():
+    """A gap without width holds no change point, however well that would explain the data."""
+    xc, yc, xt = (torch.tensor(v).double().view(1, -1, 1) for v in ((0.5, 0.5, 1.5), (5.0, -5.0, 0.0), (0.4, 0.7, 2.0)))
+    prediction = oracles.equivariant(SOURCE, Task(xc, yc, xt))
+    assert torch.isfinite(prediction.mean).all() and torch.isfinite(prediction.stddev).all()

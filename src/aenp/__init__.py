@@ -14,6 +14,7 @@ from aenp.models.relaxedconvcnp import RelaxedConvCNP
 from aenp.models.tnp import TNP
 from aenp.process import NeuralProcess
 from aenp.saving import load, save
+from aenp.shipped import pretrained
 from aenp.task import Task
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "loglik",
     "points_per_unit",
     "predict",
+    "pretrained",
     "save",
     "symmetry",
     "wavelengths",

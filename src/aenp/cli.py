@@ -1,7 +1,11 @@
 """The command line."""
 
+import shlex
 import sys
+from pathlib import Path
+from typing import Annotated, Literal
 
+from tyro.conf import Positional, arg
 from tyro.extras import SubcommandApp
 
 from aenp._version import __version__
@@ -9,11 +13,186 @@ from aenp._version import __version__
 DESCRIPTION = """Approximately equivariant neural processes.
 
 Examples:
-  aenp --version
-  aenp families        every model with its measured equivariance errors, as Markdown
+  aenp models                                                   what is shipped
+  aenp reproduce gp                                             the paper's tables and figures, from shipped models
+  aenp evaluate gp --model tnp --symmetry approx --json         one shipped model's scores
+  aenp plot gp --out figures                                    what each model predicts
+  aenp train gp --model convcnp --symmetry approx --minutes 10  a model of your own; Ctrl-C saves it
+  aenp train gp --model convcnp --symmetry approx --resume      ... and this goes on
+  aenp families                                                 every architecture, with its equivariance errors
 """
 
+ExperimentName = Literal["gp"]
+Family = Annotated[str | None, arg(metavar="FAMILY")]
+SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, arg(metavar="{none,exact,approx}")]
+
 app = SubcommandApp()
+
+
+@app.command
+def train(
+    experiment: Positional[ExperimentName],
+    model: Family = None,
+    symmetry: SymmetryName = None,
+    preset: Annotated[Literal["cpu", "paper"] | None, arg(metavar="{cpu,paper}")] = None,
+    steps: Annotated[int | None, arg(metavar="N")] = None,
+    minutes: Annotated[float | None, arg(metavar="MINUTES")] = None,
+    out: Annotated[Path | None, arg(metavar="PATH")] = None,
+    resume: bool = False,
+    learning_rate: Annotated[float | None, arg(metavar="RATE")] = None,
+    seed: Annotated[int | None, arg(metavar="SEED")] = None,
+    threads: Annotated[int | None, arg(metavar="N")] = None,
+    devices: Annotated[int | None, arg(metavar="N")] = None,
+    num_nodes: Annotated[int | None, arg(metavar="N")] = None,
+    precision: Annotated[str | None, arg(metavar="PRECISION")] = None,
+) -> None:
+    """Train a model of an experiment. Ctrl-C saves the run, and `--resume` goes on exactly where it was.
+
+    Example: aenp train gp --model convcnp --symmetry approx --minutes 10
+
+    Args:
+        experiment: which one.
+        model: family of the model, such as tnp or convcnp.
+        symmetry: none, exact or approx.
+        preset: cpu, small and quick (the default), or paper, its sizes and schedule, for a GPU.
+        steps: budget in steps; by default the preset's.
+        minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
+        out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
+        resume: go on with the run in that directory. Another budget may be given; the learning rate then jumps to
+            where it is at that share of the new one.
+        learning_rate: by default the preset's.
+        seed: of parameters, tasks and dropout; by default 0.
+        threads: of each process; by default one for each core.
+        devices: processes or GPUs on this machine, which share the work by DDP; by default 1.
+        num_nodes: machines; by default 1.
+        precision: 32-true (the default), 64-true, 16-mixed or bf16-mixed, as Lightning has them.
+    """
+    from aenp.runs import key, run
+    from aenp.training import is_first_process
+
+    if (model is None or symmetry is None) and not (resume and out is not None):
+        raise ValueError("which model? Give --model and --symmetry, such as --model tnp --symmetry approx")
+    out = out or Path("runs", experiment, key(str(model), str(symmetry)))
+    asked = {
+        "experiment": experiment,
+        "model": model,
+        "symmetry": symmetry,
+        "preset": preset,
+        "steps": steps,
+        "minutes": minutes,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "threads": threads,
+        "devices": devices,
+        "num_nodes": num_nodes,
+        "precision": precision,
+    }
+    outcome = run(out, {name: value for name, value in asked.items() if value is not None}, resume)
+    if not is_first_process():
+        return
+    done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
+    if outcome.finished:
+        print(f"Finished after {done}; --resume with a larger --steps or --minutes trains on. See the model by")
+        print("  " + shlex.join(["aenp", "evaluate", experiment, "--weights", str(out / "model.safetensors")]))
+    else:
+        print(f"Stopped after {done}. This goes on:")
+        print("  " + shlex.join(["aenp", "train", experiment, "--out", str(out), "--resume"]))
+        sys.exit(130)
+
+
+@app.command
+def evaluate(
+    experiment: Positional[ExperimentName],
+    weights: Annotated[Path | None, arg(metavar="PATH")] = None,
+    model: Family = None,
+    symmetry: SymmetryName = None,
+    tasks: int = 4096,
+    seed: int = 1,
+    json: bool = False,
+) -> None:
+    """Score one model on an experiment's test tasks, beside the oracles on the same tasks.
+
+    Example: aenp evaluate gp --model tnp --symmetry approx --json
+
+    Args:
+        experiment: which one.
+        weights: a model that `aenp train` or `aenp.save` wrote; or else
+        model: family of a shipped model, such as tnp, and
+        symmetry: its symmetry.
+        tasks: number of tasks in each test set, rounded up to whole strata.
+        seed: of the test tasks.
+        json: print JSON.
+    """
+    from json import dumps
+
+    from aenp.experiments import EXPERIMENTS, key
+    from aenp.reproduction import Evaluation
+    from aenp.saving import load
+    from aenp.shipped import pretrained
+
+    if weights is not None:
+        name, loaded = str(weights), load(weights)
+    elif model is not None and symmetry is not None:
+        name = key(model, symmetry)
+        loaded = pretrained(f"{experiment}/{name}")
+    else:
+        raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
+    evaluation = Evaluation(EXPERIMENTS[experiment], {name: loaded}, tasks, seed)
+    print(dumps(evaluation.as_json(), indent=1) if json else evaluation.tables())
+
+
+@app.command
+def plot(
+    experiment: Positional[ExperimentName], weights: tuple[Path, ...] = (), out: Path = Path("figures"), seed: int = 1
+) -> None:
+    """Draw an experiment's figures.
+
+    Example: aenp plot gp --out figures
+
+    Args:
+        experiment: which one.
+        weights: models to draw; by default all that are shipped.
+        out: directory of the figures.
+        seed: of the tasks that are drawn.
+    """
+    from aenp.experiments import EXPERIMENTS, shipped_models
+    from aenp.saving import load
+
+    models = {str(path): load(path) for path in weights} or shipped_models(experiment)
+    for file in EXPERIMENTS[experiment].figures(models, out, seed):
+        print(file)
+
+
+@app.command
+def reproduce(
+    experiment: Positional[ExperimentName],
+    tasks: int = 2048,
+    seed: int = 1,
+    out: Annotated[Path | None, arg(metavar="PATH")] = None,
+) -> None:
+    """Evaluate the shipped models: the paper's tables with its numbers beside ours, and its figures.
+
+    Example: aenp reproduce gp
+
+    Args:
+        experiment: which one.
+        tasks: number of tasks in each test set, rounded up to whole strata.
+        seed: of the test tasks.
+        out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
+    """
+    from aenp.experiments import EXPERIMENTS, shipped_models
+    from aenp.reproduction import write
+
+    out = out or Path("results", experiment)
+    print(write(EXPERIMENTS[experiment], shipped_models(experiment), out, tasks, seed))
+
+
+@app.command
+def models() -> None:
+    """List the shipped models: size, training and scores. `aenp.pretrained(name)` loads one."""
+    from aenp.shipped import table
+
+    print(table())
 
 
 @app.command
@@ -33,4 +212,11 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"aenp {__version__}")
         return
-    app.cli(prog="aenp", description=DESCRIPTION)
+    try:
+        app.cli(prog="aenp", description=DESCRIPTION)
+    except (ValueError, OSError, FloatingPointError) as error:
+        sys.exit(f"aenp: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        sys.exit(f"aenp: this needs {error.name}. Install the optional parts: pip install 'aenp[all]'")

@@ -1,8 +1,13 @@
 """Metrics: what a model's predictions are measured by."""
 
-import torch
+import math
 
-from aenp.process import NeuralProcess
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution, MixtureSameFamily
+
+from aenp.process import NeuralProcess, Predictions
 from aenp.symmetry import Motion
 from aenp.task import Task
 
@@ -17,3 +22,43 @@ def equivariance_error(model: NeuralProcess, task: Task, motion: Motion) -> floa
     mask = torch.ones_like(task.xt[..., 0], dtype=torch.bool) if task.target_mask is None else task.target_mask
     before, after = (torch.cat([p.mean[mask], p.stddev[mask]]) for p in (original, moved))
     return ((after - before).abs().max() / before.abs().max()).item()
+
+
+def crps(prediction: Distribution, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """E|Y − y| − ½ E|Y − Y'| with Y, Y' from the prediction, a Normal or a mixture of Normals; in the unit of y.
+
+    Smaller is better. For a prediction without spread it is the absolute error. Memory grows with the square of the
+    number of components.
+    """
+    if isinstance(prediction, MixtureSameFamily):
+        weights, parts = prediction.mixture_distribution.probs, prediction.component_distribution
+        means, variances = parts.mean, parts.variance
+    else:
+        means, variances = prediction.mean.unsqueeze(-1), prediction.variance.unsqueeze(-1)
+        weights = torch.ones_like(means)
+    near = (weights * _mean_distance(y.unsqueeze(-1) - means, variances)).sum(-1)
+    between = _mean_distance(
+        means.unsqueeze(-1) - means.unsqueeze(-2), variances.unsqueeze(-1) + variances.unsqueeze(-2)
+    )
+    return near - 0.5 * (weights.unsqueeze(-1) * weights.unsqueeze(-2) * between).sum((-1, -2))
+
+
+def _mean_distance(mean: Tensor, variance: Tensor) -> Tensor:
+    """E|Z| of Z ~ N(mean, variance)."""
+    z = mean / variance.sqrt()
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return variance.sqrt() * 2 * density + mean * torch.erf(z / math.sqrt(2))
+
+
+def covered(prediction: Distribution, y: Float[Tensor, "*shape"], level: float) -> Bool[Tensor, "*shape"]:
+    """Whether y lies in the central interval that holds `level` of the predicted probability."""
+    return (prediction.cdf(y) - 0.5).abs() <= level / 2
+
+
+def equivariance_deviation(predictions: Predictions, p: int) -> Float[Tensor, " batch"]:
+    """Δ_equiv = ‖μ_equiv − μ_approx‖_p / ‖μ_equiv‖_p for each task (appendix E.1).
+
+    The paper writes the quotient inside the norm, where it has no finite mean, because μ_equiv comes close to zero.
+    """
+    approximate, equivariant = (prediction.mean.flatten(1) for prediction in predictions)
+    return (equivariant - approximate).norm(p, dim=1) / equivariant.norm(p, dim=1)

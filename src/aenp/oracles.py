@@ -70,9 +70,10 @@ def _posterior(
     short_left: Bool[Tensor, " h"],
 ) -> tuple[Float[Tensor, "h t"], Float[Tensor, "h t"], Float[Tensor, "h t"]]:
     """Means, standard deviations and log p(y_c | β), for the change point at 0 and each orientation given."""
-    scales = (source.lengthscale(x < 0, short_left[:, None]) for x in (xc, xt))
-    mean, stddev, evidence = _condition(source, xc, yc, xt, *scales)
-    return mean, stddev, evidence.expand_as(mean)
+    scale_c, scale_t = (source.lengthscale(x < 0, short_left[:, None]) for x in (xc, xt))
+    factor, white, evidence = _factor(source, xc, yc, scale_c)
+    mean, stddev = _condition(source, factor, white, gibbs(xc, scale_c, xt, scale_t))
+    return mean, stddev, evidence[..., None].expand_as(mean)
 
 
 def _anywhere(
@@ -85,36 +86,45 @@ def _anywhere(
     xc, order = xc.sort()
     gaps, targets = len(xc) + 1, len(xt)
     scale_c = source.lengthscale(torch.ones(gaps, len(xc), dtype=torch.bool).tril(-1)[:, None], _EITHER[:, None])
-    scale_t = source.lengthscale(_EITHER.repeat_interleave(targets), _EITHER[:, None])
-    mean, stddev, evidence = _condition(source, xc, yc[order], xt.repeat(2), scale_c, scale_t)
-
     inputs = torch.cat([xc[:, None].expand(-1, targets), xt[None]])
     edges = torch.cat([inputs.amin(0, keepdim=True), inputs[:-1], inputs.amax(0, keepdim=True)])
     split = xt.clamp(edges[:-1], edges[1:])
     mass = torch.stack([edges[1:] - split, split - edges[:-1]], dim=1) / (source.centre[1] - source.centre[0])
     # Outside is outside: on the left with one orientation is on the right with the other.
     mass[0, 1] = (1 - mass.sum((0, 1))).clamp(min=0)
-    weight = evidence[..., None] + mass[:, None].log()
-    return mean.view_as(weight).flatten(0, 2), stddev.view_as(weight).flatten(0, 2), weight.flatten(0, 2)
+
+    factor, white, evidence = _factor(source, xc, yc[order], scale_c)
+    possible = torch.where(mass.sum(1).amax(-1)[:, None] > 0, evidence, -torch.inf)
+    # What is e⁻⁶⁰ times less likely than the best does not show in float64, and is most of the work.
+    gap, orientation = kept = (possible > possible.max() - 60).nonzero(as_tuple=True)
+    scale_t = source.lengthscale(_EITHER.repeat_interleave(targets), _EITHER[:, None])[orientation]
+    cross = gibbs(xc, scale_c[kept], xt.repeat(2), scale_t)
+    mean, stddev = _condition(source, factor[kept], white[kept], cross)
+    weight = evidence[kept][:, None, None] + mass[gap].log()
+    return mean.view(-1, targets), stddev.view(-1, targets), weight.flatten(0, 1)
+
+
+def _factor(
+    source: GibbsTasks, xc: Float[Tensor, " n"], yc: Float[Tensor, " n"], scale: Float[Tensor, "*h n"]
+) -> tuple[Float[Tensor, "*h n n"], Float[Tensor, "*h n 1"], Float[Tensor, "*h"]]:
+    """L, L⁻¹ y and log N(y; 0, K) but for 2π, with L Lᵀ = K = k_cc + noise² I."""
+    covariance = gibbs(xc, scale, xc, scale)
+    covariance.diagonal(dim1=-2, dim2=-1).add_(source.noise**2)
+    factor = torch.linalg.cholesky(covariance)
+    white = torch.linalg.solve_triangular(factor, yc[:, None].expand(*factor.shape[:-1], 1), upper=False)
+    evidence = -white.square().sum((-2, -1)) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return factor, white, evidence
 
 
 def _condition(
     source: GibbsTasks,
-    xc: Float[Tensor, " n"],
-    yc: Float[Tensor, " n"],
-    xt: Float[Tensor, " t"],
-    scale_c: Float[Tensor, "*h n"],
-    scale_t: Float[Tensor, "*#h t"],
-) -> tuple[Float[Tensor, "*h t"], Float[Tensor, "*h t"], Float[Tensor, "*h #t"]]:
-    """GP regression: k_tc K⁻¹ y, (1 + noise² − k_tc K⁻¹ k_ct)^½ and log N(y; 0, K), K = k_cc + noise² I, but for 2π."""
-    covariance = gibbs(xc, scale_c, xc, scale_c)
-    covariance.diagonal(dim1=-2, dim2=-1).add_(source.noise**2)
-    factor = torch.linalg.cholesky(covariance)
-    cross = torch.linalg.solve_triangular(factor, gibbs(xc, scale_c, xt, scale_t), upper=False)
-    white = torch.linalg.solve_triangular(factor, yc[:, None].expand(*factor.shape[:-1], 1), upper=False)
-    stddev = (1 + source.noise**2 - cross.square().sum(-2)).sqrt()
-    evidence = -white.square().sum(-2) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
-    return (cross * white).sum(-2), stddev, evidence
+    factor: Float[Tensor, "*h n n"],
+    white: Float[Tensor, "*h n 1"],
+    cross: Float[Tensor, "*h n t"],
+) -> tuple[Float[Tensor, "*h t"], Float[Tensor, "*h t"]]:
+    """GP regression: k_tc K⁻¹ y and (1 + noise² − k_tc K⁻¹ k_ct)^½."""
+    half = torch.linalg.solve_triangular(factor, cross, upper=False)
+    return (half * white).sum(-2), (1 + source.noise**2 - half.square().sum(-2)).sqrt()
 
 
 def _mixture(rows: list[tuple[Tensor, Tensor, Tensor]]) -> MixtureSameFamily:

@@ -2,11 +2,13 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialise
 
 from aenp._version import __version__
 from aenp.configured import build
@@ -24,10 +26,17 @@ def save(model: NeuralProcess, path: str | os.PathLike[str]) -> None:
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     header = {"format": FORMAT, "version": __version__, "model": model.configuration()}
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    with written_whole(path) as temporary:
+        temporary.write_bytes(serialise(tensors, metadata={"aenp": json.dumps(header)}))
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A file to write in place of `path`, which it replaces at the end; if anything fails, `path` is as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        save_file(tensors, temporary, metadata={"aenp": json.dumps(header)})
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

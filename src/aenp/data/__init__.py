@@ -30,13 +30,18 @@ class Stream(IterableDataset[Task]):
         batch_size: tasks in a batch.
         seed: streams with different seeds are independent.
         start: index of the first batch, to go on with a run where it stopped.
+        rank: which of several processes this is, each of which takes every `ranks`-th batch.
+        ranks: how many they are; then `start` counts what each has had.
     """
 
-    def __init__(self, source: Source, batch_size: int, seed: int, start: int = 0) -> None:
-        self.source, self.batch_size, self.seed, self.start = source, batch_size, seed, start
+    def __init__(
+        self, source: Source, batch_size: int, seed: int, start: int = 0, rank: int = 0, ranks: int = 1
+    ) -> None:
+        self.source, self.batch_size, self.seed = source, batch_size, seed
+        self.start, self.step = start * ranks + rank, ranks
 
     def __iter__(self) -> Iterator[Task]:
         worker = get_worker_info()
-        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for index in count(self.start + first, step):
+        first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for index in count(self.start + first * self.step, stride * self.step):
             yield self.source.batch(self.batch_size, index, self.seed)

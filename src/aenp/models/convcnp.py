@@ -120,11 +120,14 @@ class ConvCNP(NeuralProcess):
         if task.context_mask is not None or task.target_mask is not None:
             masks = ((task.context_mask, task.xc), (task.target_mask, task.xt))
             mask = torch.cat([torch.ones_like(x[..., 0]).bool() if m is None else m for m, x in masks], dim=1)
-        anchor = lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing, always=self.on_grid)
-        lattice = Lattice.around(anchor, points, mask, self.spacing, self.margin, self.network.stride)
+        lattice = Lattice.around(self._anchor(task), points, mask, self.spacing, self.margin, self.network.stride)
         if self.on_grid and not torch.compiler.is_compiling():
             lattice.check_on(points, mask)
         return lattice
+
+    def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
+        """Where one of the cells has its centre."""
+        return lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing, always=self.on_grid)
 
 
 def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float]:

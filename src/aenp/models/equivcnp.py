@@ -2,28 +2,33 @@
 
 from typing import Any, Literal
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from aenp.models.convcnp import ConvCNP
 from aenp.nn.convolution import CNN, SymmetricConvolution, UNet
 from aenp.nn.group_convolution import GroupCNN
+from aenp.process import context_mean
 from aenp.symmetry import C, D, PointGroup
+from aenp.task import Task
 
 
 class EquivCNP(ConvCNP):
     """A ConvCNP that is equivariant to rigid motions, E (appendix B.2).
 
-    On the line its kernels are symmetric. In the plane it has group convolutions over C(n) or D(n), which are exact for
-    rotations by multiples of 90° and close for the others; C(n) has no reflections.
+    On the line its kernels are symmetric, and pooling is too, because the middle of the task lies between two blocks of
+    cells. In the plane it has group convolutions over C(n) or D(n), which are exact for rotations by multiples of 90°
+    and close for the others; C(n) has no reflections.
 
     Args:
         dim_x: input dimension, 1 or 2.
         dim_y: output dimension.
         group: rotations of the plane by multiples of 45° or 90°, with reflections, `D8` or `D4`, or without, `C8` or
             `C4`.
+        network: `unet`, the default on the line unless `on_grid`; or `cnn`, all layers at one resolution.
         channels: channels of the network, over all elements of the group; by default 64.
-        kernel: odd kernel size; by default 9 on the line and 5 in the plane.
-        layers: number of convolutions, all at one resolution: pooling is not mirror symmetric.
+        kernel: odd kernel size; by default 5.
+        layers: number of convolutions.
         options: as for `ConvCNP`, where they apply; `points_per_unit` is one number.
     """
 
@@ -35,26 +40,29 @@ class EquivCNP(ConvCNP):
         dim_x: int,
         dim_y: int,
         group: Literal["C4", "C8", "D4", "D8"] = "D8",
+        network: Literal["unet", "cnn"] | None = None,
         channels: int = 64,
-        kernel: int | None = None,
+        kernel: int = 5,
         layers: int = 7,
         **options: Any,
     ) -> None:
         groups: dict[str, PointGroup] = {"C4": C(4), "C8": C(8), "D4": D(4), "D8": D(8)}
         if group not in groups:
             raise ValueError(f"group must be one of {', '.join(groups)}; got {group!r}")
-        if options.get("network", "cnn") != "cnn":
-            raise ValueError("EquivCNP has a network of one resolution: pooling is not mirror symmetric")
+        can_pool = dim_x == 1 and not options.get("on_grid")
+        if network == "unet" and not can_pool:
+            raise ValueError("network='unet' is for the line, off the grid: elsewhere pooling breaks the symmetry")
         self.group = groups[group]
         if dim_x == 2 and group.startswith("C"):
             self.symmetry_group = "SE"
         super().__init__(
             dim_x,
             dim_y,
+            network=network or ("unet" if can_pool else "cnn"),
             channels=channels,
-            kernel={1: 9, 2: 5}.get(dim_x) if kernel is None else kernel,
+            kernel=kernel,
             layers=layers,
-            **{**options, "network": "cnn"},
+            **options,
         )
         if len(set(self.spacing)) > 1:
             raise ValueError("rotations need one points_per_unit for both dimensions; got several")
@@ -66,6 +74,13 @@ class EquivCNP(ConvCNP):
         if channels % elements:
             raise ValueError(f"channels must be a multiple of the group's {elements} elements; got {channels}")
         return GroupCNN(self.group, channels, kernel, layers)
+
+    def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
+        if self.network.stride == 1:
+            return super()._anchor(task)
+        # Half a cell off the mean, a reflection takes blocks of cells to blocks.
+        mean = context_mean(task)
+        return mean + mean.new_tensor(self.spacing) / 2
 
     def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
         return SymmetricConvolution(self.dim_x, channels_in, channels_out, kernel)

@@ -1,0 +1,102 @@
+"""Experiment: what data, which models at which sizes, and what the paper found."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch.distributions import Distribution
+
+from aenp.data import Source
+from aenp.fixed_inputs import Domain, FixedInputs
+from aenp.models import make
+from aenp.process import NeuralProcess, Symmetry
+from aenp.recipe import Recipe
+from aenp.task import Task
+
+Preset = Literal["cpu", "paper"]
+BEST = "Bayes-optimal"
+"The name of the oracle that no model can beat on average."
+Number = tuple[float, float]
+"A mean and its standard error."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A family's sizes and training in one preset.
+
+    Args:
+        recipe: how it is trained, at every symmetry.
+        options: arguments of the family's class.
+        fixed_inputs: arguments of the `FixedInputs` of its approximate model.
+        approx: further arguments of the class that only the approximate model has.
+    """
+
+    recipe: Recipe
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fixed_inputs: Mapping[str, Any] = field(default_factory=dict)
+    approx: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A batch of tasks that are alike, and what oracles predict for such tasks, by name, where there are any."""
+
+    task: Task
+    oracles: Callable[[Task], Mapping[str, Distribution]] | None = None
+
+
+class Experiment(ABC):
+    """One experiment of the paper; a subclass declares it in a file of its own."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    dim_x: ClassVar[int]
+    dim_y: ClassVar[int] = 1
+    domain: ClassVar[Domain]
+    "Where the fixed inputs may differ from zero, unless a setting says otherwise."
+    models: ClassVar[Sequence[tuple[str, Symmetry]]]
+    settings: ClassVar[Mapping[Preset, Mapping[str, Setting]]]
+    paper: ClassVar[Mapping[str, Mapping[str, Number]]]
+    "The paper's numbers: by column, then by model, as `tnp-approx`."
+    remark: ClassVar[str] = ""
+    "What a reader of the report must know to compare the numbers."
+    norm: ClassVar[int]
+    "p of the L_p norm in the equivariance deviation."
+
+    @abstractmethod
+    def source(self) -> Source:
+        """What models are trained on."""
+
+    @abstractmethod
+    def validation(self) -> tuple[list[Task], float | None]:
+        """Tasks that a model in training is scored on, and the best possible score where it is known."""
+
+    @abstractmethod
+    def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
+        """The test sets by name, of about `tasks` tasks each, in strata of equal weight and size."""
+
+    @abstractmethod
+    def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
+        """Draws the experiment's figures, with every model in each, and gives the files written."""
+
+    def model(self, family: str, symmetry: Symmetry, preset: Preset = "cpu", seed: int = 0) -> NeuralProcess:
+        """The model of `family` at `symmetry`, untrained."""
+        if (family, symmetry) not in self.models:
+            known = ", ".join(map(key, *zip(*self.models, strict=True)))
+            raise ValueError(f"{self.name} has the models {known}; got {key(family, symmetry)}")
+        setting = self.settings[preset][family]
+        options = dict(setting.options)
+        torch.manual_seed(seed)
+        fixed_inputs = None
+        if symmetry == "approx":
+            options |= setting.approx
+            fixed_inputs = FixedInputs(self.dim_x, **{"domain": self.domain, **setting.fixed_inputs})
+        return make(family, symmetry, self.dim_x, self.dim_y, fixed_inputs, **options)
+
+
+def key(family: str, symmetry: str) -> str:
+    """A model's name in files and on the command line, such as `tnp-approx`."""
+    return f"{family}-{symmetry}"

@@ -1,0 +1,234 @@
+"""Reproduction: an experiment's tables with the paper's numbers beside ours, and its figures."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from aenp._version import __version__
+from aenp.evaluation import Score, Values, model_values, oracle_values, summary
+from aenp.experiments.experiment import BEST, Experiment, Number, Stratum
+from aenp.process import NeuralProcess
+from aenp.report import markdown_table
+from aenp.shipped import shipped
+
+Column = Mapping[str, Score] | Mapping[str, Number]
+"Numbers by model or oracle, ours or the paper's."
+
+PAGE = """\
+# {title}
+
+Written by `aenp reproduce {name} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per target
+point, ± the standard error over {counts}; differences are paired, on the same tasks. Our models are
+small and were trained for minutes on a CPU (last table), the paper's for 500,000 steps on a GPU.
+
+{remark}
+
+## Log-likelihood
+
+{loglik}
+
+## What breaking the symmetry is worth
+
+Log-likelihood of the approximate model less that of its exact twin, trained by the same recipe, and less that of its
+own equivariant part.
+
+{worth}
+
+## Log-likelihood of the context, {first}
+
+Targets are the context's own points, noise and all: the oracles do not repeat what they have seen, and are no ceiling.
+
+{context}
+
+## Equivariance deviation, {first}
+
+E[‖μ_equiv − μ_approx‖ / ‖μ_equiv‖] in the L{norm} norm, with μ_equiv the mean of the same model's equivariant part. The
+paper writes the quotient within the norm, where it has no finite mean.
+
+{deviation}
+
+## Calibration
+
+CRPS in units of y, and the share of targets in the central 50, 90 and 95 % intervals.
+
+{calibration}
+
+## Training of the shipped models
+
+{training}
+{figures}
+"""
+
+
+class Evaluation:
+    """Every model and every oracle of an experiment on the same test tasks.
+
+    Args:
+        experiment: what is tested.
+        models: the models by name.
+        tasks: about how many tasks each test set has.
+        seed: of the test tasks.
+    """
+
+    def __init__(self, experiment: Experiment, models: Mapping[str, NeuralProcess], tasks: int, seed: int) -> None:
+        self.experiment, self.models, self.seed = experiment, models, seed
+        tests = experiment.tests(tasks, seed)
+        self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
+        self.oracles: dict[str, dict[str, Values]] = {}
+        self.values: dict[str, dict[str, Values]] = {}
+        for test, strata in tests.items():
+            self.oracles[test] = oracle_values(_watch(strata, f"oracles, {test}"))
+            self.values[test] = {
+                name: model_values(model, _watch(strata, f"{model.label}, {test}"), experiment.norm)
+                for name, model in models.items()
+            }
+
+    def as_json(self) -> dict[str, Any]:
+        """All scores, for machines."""
+        facts = {"experiment": self.experiment.name, "aenp": __version__, "seed": self.seed, "tasks": self.tasks}
+        oracles = {
+            oracle: {test: summary(values[oracle]) for test, values in self.oracles.items()}
+            for oracle in next(iter(self.oracles.values()))
+        }
+        models = {
+            name: {test: summary(values[name], self.oracles[test]) for test, values in self.values.items()}
+            for name in self.models
+        }
+        return facts | {"models": models, "oracles": oracles}
+
+    def label(self, name: str) -> str:
+        return self.models[name].label if name in self.models else name
+
+    def scores(self, test: str, metric: str) -> dict[str, Score]:
+        """A metric of each oracle and each model that has it, the oracles first."""
+        rows = self.oracles[test] | self.values[test]
+        return {name: Score.of(values[metric]) for name, values in rows.items() if metric in values}
+
+    def loglik_table(self) -> str:
+        header, columns = ["model"], list[Column]()
+        for test, oracles in self.oracles.items():
+            ours, paper = self.scores(test, "loglik"), self.experiment.paper.get(test, {})
+            header += [f"{test}", "paper"]
+            columns += [ours, paper]
+            if BEST in oracles:
+                best = oracles[BEST]["loglik"]
+                rows = oracles | self.values[test]
+                header.append(f"below {BEST}")
+                columns.append({name: Score.of(best - v["loglik"]) for name, v in rows.items() if name != BEST})
+        return self._table(header, columns)
+
+    def gap_table(self) -> str:
+        header, columns = ["oracle"], list[Column]()
+        for test, oracles in self.oracles.items():
+            for name, values in self.values[test].items():
+                header.append(f"{self.label(name)}, {test}")
+                columns.append({oracle: Score.of(v["loglik"] - values["loglik"]) for oracle, v in oracles.items()})
+        return self._table(header, columns)
+
+    def worth_table(self) -> str:
+        header, columns = ["model"], list[Column]()
+        for test, values in self.values.items():
+            approximate = {name: v for name, v in values.items() if "equivariant_loglik" in v}
+            twins = {name: values.get(name.replace("approx", "exact")) for name in approximate}
+            header += [f"{test}: less its twin", "less its equivariant part"]
+            columns += [
+                {
+                    name: Score.of(v["loglik"] - twin["loglik"])
+                    for name, v in approximate.items()
+                    if (twin := twins[name])
+                },
+                {name: Score.of(v["loglik"] - v["equivariant_loglik"]) for name, v in approximate.items()},
+            ]
+        return self._table(header, columns)
+
+    def metric_table(self, metric: str, paper: str) -> str:
+        columns: list[Column] = [self.scores(self.first, metric), self.experiment.paper.get(paper, {})]
+        return self._table(["model", "ours", "paper"], columns)
+
+    def calibration_table(self) -> str:
+        metrics = ("crps", "coverage_50", "coverage_90", "coverage_95")
+        header = ["model", *(f"{metric.replace('coverage_', '')}, {test}" for test in self.tasks for metric in metrics)]
+        return self._table(header, [self.scores(test, metric) for test in self.tasks for metric in metrics])
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.tasks))
+
+    def _table(self, header: list[str], columns: Sequence[Column]) -> str:
+        """One row for each name that has a number of ours."""
+        names = [*next(iter(self.oracles.values())), *self.models]
+        rows = [name for name in names if name in columns[0]]
+        return markdown_table(
+            header, [[self.label(name), *(_cell(column, name) for column in columns)] for name in rows]
+        )
+
+    def tables(self) -> str:
+        """All scores, for people."""
+        tables = {
+            "Log-likelihood": self.loglik_table(),
+            "How far each oracle is above": self.gap_table(),
+            f"Log-likelihood of the context, {self.first}": self.metric_table("context_loglik", "context"),
+            f"Equivariance deviation, {self.first}": self.metric_table("equivariance_deviation", "deviation"),
+            "Calibration": self.calibration_table(),
+        }
+        return "\n\n".join(f"{title}\n\n{table}" for title, table in tables.items())
+
+    def training_table(self) -> str:
+        """How the models were trained, where they are the shipped ones."""
+        facts = shipped(self.experiment.name)
+        rows = [
+            [label, f"{fact['parameters']:,}", f"{fact['steps']:,}", f"{fact['minutes']:.0f}", str(fact["threads"])]
+            for label, fact in (
+                (model.label, facts[f"{self.experiment.name}/{name}"]) for name, model in self.models.items()
+            )
+        ]
+        return markdown_table(["model", "parameters", "steps", "minutes", "threads"], rows)
+
+    def page(self, figures: Iterable[Path]) -> str:
+        counts = {f"{count:,} tasks {test}" for test, count in self.tasks.items()}
+        return PAGE.format(
+            title=self.experiment.title,
+            name=self.experiment.name,
+            tasks=next(iter(self.tasks.values())),
+            seed=self.seed,
+            version=__version__,
+            counts=" and ".join(sorted(counts)),
+            remark=self.experiment.remark,
+            first=self.first,
+            norm=self.experiment.norm,
+            loglik=self.loglik_table(),
+            worth=self.worth_table(),
+            context=self.metric_table("context_loglik", "context"),
+            deviation=self.metric_table("equivariance_deviation", "deviation"),
+            calibration=self.calibration_table(),
+            training=self.training_table(),
+            figures="".join(f"\n![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures),
+        )
+
+
+def write(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
+    """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and gives the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    figures = experiment.figures(models, out, seed)
+    evaluation = Evaluation(experiment, models, tasks, seed)
+    page = evaluation.page(figures)
+    (out / "README.md").write_text(page)
+    (out / "results.json").write_text(json.dumps(evaluation.as_json(), indent=1) + "\n")
+    return page
+
+
+def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
+    """The strata one by one, with a progress bar on standard error."""
+    console = Console(stderr=True)
+    return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _cell(column: Column, name: str) -> str:
+    if name not in column:
+        return ""
+    score = column[name]
+    return str(score) if isinstance(score, Score) else f"{score[0]:g} ± {score[1]:g}"

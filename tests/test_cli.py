@@ -1,0 +1,132 @@
+"""The command line: what it prints, what it writes, what it says when it cannot."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aenp import cli
+
+TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
+
+
+def aenp(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
+    monkeypatch.setattr(sys, "argv", ["aenp", *map(str, words)])
+    cli.main()
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    return lambda *words: aenp(capsys, monkeypatch, *words)
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as stop:
+        aenp(capsys, monkeypatch, command, "--help")
+    assert stop.value.code == 0
+    assert f"aenp {command} gp" in " ".join(capsys.readouterr().out.split())
+
+
+def test_models_lists_what_is_shipped(call) -> None:  # type: ignore[no-untyped-def]
+    assert "gp/tnp-approx" in call("models")
+
+
+def test_evaluate_as_json(call) -> None:  # type: ignore[no-untyped-def]
+    result = json.loads(call("evaluate", "gp", "--model", "tnp", "--symmetry", "approx", "--tasks", 128, "--json"))
+    scores = result["models"]["tnp-approx"]
+    for test in ("in distribution", "out of distribution"):
+        assert result["tasks"][test] == 128
+        assert set(scores[test]) >= {"loglik", "context_loglik", "crps", "coverage_50", "coverage_90", "coverage_95"}
+        assert set(scores[test]["gap"]) == set(result["oracles"])
+        assert set(scores[test]["loglik"]) == {"mean", "standard_error"}
+
+
+def test_train_stop_and_evaluate_own_weights(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    out = tmp_path / "run"
+    train = ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--threads", 1, "--out", out)
+    assert "Finished after 2 steps" in call(*train, "--steps", 2)
+    assert "Finished after 3 steps" in call("train", "gp", "--out", out, "--resume", "--steps", 3)
+    facts = json.loads((out / "model.json").read_text())
+    assert (facts["name"], facts["steps"], facts["finished"]) == ("gp/tnp-exact", 3, True)
+    first, second = facts["command"].split(" && ")
+    assert first == "aenp train gp --model tnp --symmetry exact --steps 2 --threads 1"
+    assert second == f"aenp train gp --out {out} --resume --steps 3"
+    page = call("evaluate", "gp", "--weights", out / "model.safetensors", "--tasks", 128)
+    assert "TNP (T)" in page and "Bayes-optimal" in page
+
+
+def test_what_was_never_saved_starts_anew(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A run that ended before its first checkpoint can be started again, and resumed from nothing."""
+    settings = {"experiment": "gp", "model": "tnp", "symmetry": "exact", "steps": 1, "threads": 1}
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings, "commands": ["aenp train gp"]}))
+    assert "Finished after 1 steps" in call("train", "gp", "--out", tmp_path, "--resume")
+    assert (tmp_path / "model.safetensors").exists()
+    with pytest.raises(SystemExit, match="has model=tnp; it cannot go on with model=convcnp"):
+        call("train", "gp", "--out", tmp_path, "--resume", "--model", "convcnp", "--symmetry", "exact")
+    with pytest.raises(SystemExit, match="holds a run already"):
+        call(*TNP, "--out", tmp_path)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from aenp.cli import main; main()", *TNP, "--threads", "1", "--out", "my run"]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("my run/logs/tensorboard/events*")):
+        time.sleep(0.1)
+    time.sleep(3)
+    run.send_signal(signal.SIGINT)
+    printed, _ = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "This goes on:\n  aenp train gp --out 'my run' --resume" in printed
+    assert json.loads((tmp_path / "my run/model.json").read_text())["finished"] is False
+
+
+def test_plot(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    files = call("plot", "gp", "--out", tmp_path).split()
+    assert [Path(file).name for file in files] == [
+        "change_point.png",
+        "short_lengthscale.png",
+        "long_lengthscale.png",
+    ]
+    assert all(Path(file).stat().st_size > 50_000 for file in files)
+
+
+def test_reproduce_writes_page_numbers_and_figures(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    page = call("reproduce", "gp", "--tasks", 128, "--out", tmp_path)
+    assert (tmp_path / "README.md").read_text() == page.removesuffix("\n")
+    assert len(json.loads((tmp_path / "results.json").read_text())["models"]) == 8
+    for label in ("TNP", "TNP (T)", "TNP (T~)", "ConvCNP (T~)", "RelaxedConvCNP (T~)", "EquivCNP (E~)", "ground truth"):
+        assert f"| {label} |" in page
+    assert "-1.3734 ± 0.002" in page
+    assert len(list(tmp_path.glob("*.png"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "gp"), "Give --model and --symmetry"),
+        (("train", "gp", "--model", "cnp", "--symmetry", "none"), "gp has the models tnp-none"),
+        (("train", "gp", "--model", "tnp", "--symmetry", "exact", "--resume"), "no run to resume"),
+        ((*TNP, "--steps", "0"), "steps and batch_size must be at least 1; got 0"),
+        ((*TNP, "--minutes", "-1"), "minutes must be positive; got -1"),
+        ((*TNP, "--steps", "1", "--minutes", "1"), "in steps or in minutes"),
+        ((*TNP, "--threads", "0"), "threads must be at least 1"),
+        ((*TNP, "--devices", "0"), "devices and num_nodes must be at least 1"),
+        ((*TNP, "--precision", "bf16-true"), "precision must be one of 32-true"),
+        (("reproduce", "gp", "--tasks", "-7"), "tasks must be at least 1"),
+        (("evaluate", "gp"), "Give --weights"),
+        (("evaluate", "gp", "--weights", "nothing.safetensors"), "nothing.safetensors"),
+        (("evaluate", "gp", "--model", "cnp", "--symmetry", "none"), "no model 'gp/cnp-none' is shipped"),
+    ],
+)
+def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from aenp.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,93 @@
+"""Experiments: every model of every preset can be built, and what is shipped is what its facts say."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+import aenp
+from aenp import Task
+from aenp.cli import ExperimentName
+from aenp.experiments import EXPERIMENTS, key
+from aenp.metrics import equivariance_error
+from aenp.report import parameter_count
+from aenp.shipped import WEIGHTS, shipped
+from aenp.symmetry import Motion, Translation
+
+CASES = [(name, *model) for name, experiment in EXPERIMENTS.items() for model in experiment.models]
+SHIPPED = [f"{name}/{key(*model)}" for name, *model in CASES]
+
+
+def test_the_command_line_knows_every_experiment() -> None:
+    assert get_args(ExperimentName) == tuple(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("preset", ["cpu", "paper"])
+@pytest.mark.parametrize(("name", "family", "symmetry"), CASES)
+def test_every_model_can_be_built(name: str, family: str, symmetry: str, preset: str) -> None:
+    experiment = EXPERIMENTS[name]
+    model = experiment.model(family, symmetry, preset)  # type: ignore[arg-type]
+    assert model.symmetry == symmetry
+    if symmetry == "approx" and preset == "paper":
+        assert [tuple(side) for side in model.fixed_inputs.domain] == [tuple(side) for side in experiment.domain]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_papers_numbers_are_of_models_that_exist(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    names = {key(*model) for model in experiment.models}
+    for numbers in experiment.paper.values():
+        assert set(numbers) <= names | {"ground truth"}
+
+
+def test_an_unknown_model_is_an_error_that_names_the_known() -> None:
+    with pytest.raises(ValueError, match=r"tnp-approx.*got cnp-none"):
+        EXPERIMENTS["gp"].model("cnp", "none")
+
+
+def test_paper_sizes() -> None:
+    """Appendix E.1: nine layers, D_z = 128, 8 heads; nine layers of 64 channels, kernel 21, 46 points per unit."""
+    tnp = EXPERIMENTS["gp"].model("tnp", "approx", "paper")
+    assert (tnp.dim, tnp.heads, len(tnp.self_attention), tnp.attention) == (128, 8, 9, "mlp")
+    assert (tnp.fixed_inputs.fourier, tnp.fixed_inputs.dropout) == (4, 0.5)
+    convcnp = EXPERIMENTS["gp"].model("convcnp", "approx", "paper")
+    assert convcnp.arguments["kernel"] == 21 and convcnp.arguments["layers"] == 9
+    assert convcnp.spacing == [1 / 46] and convcnp.fixed_inputs.dropout == 0.1
+    recipe = EXPERIMENTS["gp"].settings["paper"]["tnp"].recipe
+    assert (recipe.learning_rate, recipe.batch_size, recipe.clip, recipe.steps) == (5e-4, 16, 0.5, 500_000)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_are_whole(name: str) -> None:
+    model, facts = aenp.pretrained(name), shipped()[name]
+    experiment, model_name = name.split("/")
+    assert parameter_count(model) == facts["parameters"]
+    assert facts["finished"] and facts["minutes"] <= 40
+    assert facts["command"].startswith(f"aenp train {experiment} --model")
+    assert set(facts["scores"]) == set(facts["tasks"])
+    assert (WEIGHTS / f"{name}.safetensors").stat().st_size < 4e6
+    built = EXPERIMENTS[experiment].model(*model_name.split("-"))  # type: ignore[arg-type]
+    assert built.configuration() == model.configuration()
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.endswith("none")])
+@pytest.mark.parametrize("size", [0.337, 100.0, 1e6])
+def test_trained_models_are_equivariant(name: str, size: float) -> None:
+    """After training as before: off the lattice, and far away; on the line EquivCNP to reflections too."""
+    model = aenp.pretrained(name)
+    generator = torch.Generator().manual_seed(0)
+    xc, xt = (4 * torch.rand(3, n, model.dim_x, dtype=torch.float64, generator=generator) - 2 for n in (20, 30))
+    task = Task(xc, torch.randn(3, 20, model.dim_y, generator=generator), xt)
+    shift = Translation(model.dim_x).element(torch.full((model.dim_x,), size, dtype=torch.float64))
+    with model.equivariant():
+        assert equivariance_error(model, task, shift) < 1e-4
+        if model.symmetry_group == "E" and model.dim_x == 1:
+            mirror = Motion(-torch.eye(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
+            assert equivariance_error(model, task, mirror) < 1e-4
+    if model.symmetry == "approx":
+        assert equivariance_error(model, task, shift) > 1e-2
+
+
+def test_an_unknown_shipped_model_is_an_error_that_names_the_known() -> None:
+    with pytest.raises(ValueError, match="no model 'gp/none' is shipped; there are gp/"):
+        aenp.pretrained("gp/none")

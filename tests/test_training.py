@@ -1,0 +1,222 @@
+"""Training: a run ends the same however often it is stopped, and stops where it should."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities import GradClipAlgorithmType
+
+from aenp import TNP, FixedInputs, Task, load
+from aenp.data import GibbsTasks, Stream
+from aenp.functions import loglik
+from aenp.progress import Progress
+from aenp.recipe import Recipe
+from aenp.training import NonFinite, Run, train
+
+SOURCE = GibbsTasks(num_context=(1, 4), num_targets=4, equal_sizes=True)
+RECIPE = Recipe(steps=6, batch_size=2)
+SCRIPT = Path(__file__).with_name("training_script.py")
+
+
+def small_model(approximate: bool = True) -> TNP:
+    torch.manual_seed(0)
+    fixed_inputs = FixedInputs(1, num=4, width=4, domain=[(-7.0, 7.0)]) if approximate else None
+    return TNP(1, 1, attention="spectral", dim=8, heads=2, layers=1, fixed_inputs=fixed_inputs)
+
+
+def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def start(*arguments: object) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, str(SCRIPT), *map(str, arguments)])
+
+
+def until_saved(run: "subprocess.Popen[bytes]", out: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not (out / "last.ckpt").exists():
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    assert start(out, 200).wait(120) == 0
+    return out / "model.safetensors"
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_ends_bit_for_bit_the_same(tmp_path: Path, uninterrupted: Path) -> None:
+    run = start(tmp_path, 200)
+    until_saved(run, tmp_path)
+    run.send_signal(signal.SIGKILL)
+    assert run.wait(60) == -signal.SIGKILL
+    assert 0 < torch.load(tmp_path / "last.ckpt", weights_only=False)["global_step"] < 200
+    assert start(tmp_path, 200, "resume").wait(120) == 0
+    assert equal(load(tmp_path / "model.safetensors"), load(uninterrupted))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_saves_and_resumes_bit_for_bit(tmp_path: Path, uninterrupted: Path, number: int) -> None:
+    run = start(tmp_path, 200)
+    until_saved(run, tmp_path)
+    run.send_signal(number)
+    assert run.wait(60) == 130
+    assert start(tmp_path, 200, "resume").wait(120) == 0
+    assert equal(load(tmp_path / "model.safetensors"), load(uninterrupted))
+
+
+def test_model_and_logs_are_written(tmp_path: Path) -> None:
+    model = small_model()
+    tasks = [SOURCE.batch(2, 0, 9)]
+    outcome = train(model, SOURCE, RECIPE, tmp_path, validation=tasks, oracle=0.0, validate_every=3)
+    assert (outcome.steps, outcome.finished) == (6, True)
+    assert equal(load(tmp_path / "model.safetensors"), model)
+    with (tmp_path / "logs/from_step_0/metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    validated = [float(row["validation_loglik"]) for row in rows if row["validation_loglik"]]
+    assert len(validated) == 2
+    assert validated[-1] == pytest.approx(loglik(model, tasks[0]).mean().item(), abs=1e-5)
+    assert list((tmp_path / "logs/tensorboard").glob("events*"))
+
+
+def test_training_is_adamw_on_the_stream_with_an_average(tmp_path: Path) -> None:
+    """The run does what a plain loop does."""
+    model, plain = small_model(approximate=False), small_model(approximate=False)
+    recipe = replace(RECIPE, average=0.5, schedule="constant", weight_decay=0.1)
+    train(model, SOURCE, recipe, tmp_path)
+    matrices = [p for p in plain.parameters() if p.ndim > 1]
+    vectors = [p for p in plain.parameters() if p.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=recipe.learning_rate)
+    average = [p.detach().clone() for p in plain.parameters()]
+    stream = iter(Stream(SOURCE, recipe.batch_size, 0))
+    for step in range(1, recipe.steps + 1):
+        optimiser.zero_grad()
+        (-loglik(plain, next(stream)).mean()).backward()
+        torch.nn.utils.clip_grad_value_(plain.parameters(), recipe.clip)
+        optimiser.step()
+        now = [p.detach().clone() for p in plain.parameters()]
+        weight = max(0.5, 9 / (step + 9))
+        average = [(1 - weight) * a + weight * p for a, p in zip(average, now, strict=True)]
+    for p, q in zip(model.parameters(), average, strict=True):
+        assert torch.allclose(p, q, atol=1e-6)
+
+
+def test_a_budget_in_minutes_ends_on_time(tmp_path: Path) -> None:
+    outcome = train(small_model(), SOURCE, RECIPE, tmp_path, minutes=0.02)
+    assert outcome.finished and 0.02 <= outcome.minutes < 0.2
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        train(small_model(), SOURCE, RECIPE, tmp_path, minutes=0.02)
+    finished = small_model()
+    again = train(finished, SOURCE, RECIPE, tmp_path, minutes=0.02, resume=True)
+    assert again == outcome and equal(finished, load(tmp_path / "model.safetensors"))
+    longer = train(small_model(), SOURCE, RECIPE, tmp_path, minutes=0.04, resume=True)
+    assert longer.steps > outcome.steps and longer.finished
+
+
+def test_resuming_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no run to resume"):
+        train(small_model(), SOURCE, RECIPE, tmp_path, resume=True)
+
+
+@dataclass(frozen=True)
+class BreaksAt:
+    """Tasks whose target outputs are beyond all bounds from one step on."""
+
+    step: int
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        task = SOURCE.batch(batch_size, index, seed)
+        assert task.yt is not None
+        return replace(task, yt=task.yt * 1e30) if index >= self.step else task
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(tmp_path: Path) -> None:
+    with pytest.raises(NonFinite, match=r"at step 4\. The last good state is .*last\.ckpt"):
+        train(small_model(), BreaksAt(4), RECIPE, tmp_path, checkpoint_seconds=0.0)
+    state = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    assert state["global_step"] == 4
+    assert all(bool(torch.isfinite(value).all()) for value in state["state_dict"].values())
+
+
+def test_mixed_precision_can_clip_gradients(tmp_path: Path) -> None:
+    """Lightning cannot clip what a fused optimiser unscales; half precision itself is not for every CPU."""
+    run = Run(small_model(), SOURCE, RECIPE, tmp_path, None, 0, [], Progress(6, None, None, quiet=True), 60.0)
+    run._trainer = Trainer(precision="bf16-mixed", logger=False, enable_checkpointing=False, barebones=True)
+    optimiser = run.configure_optimizers()
+    for parameter in run.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    run.trainer.precision_plugin.clip_gradients(optimiser, 0.5, GradClipAlgorithmType.VALUE)
+    assert all(parameter.grad.max() == 0.5 for parameter in run.model.parameters())
+
+
+def test_double_precision(tmp_path: Path) -> None:
+    model = small_model()
+    train(model, SOURCE, RECIPE, tmp_path, precision="64-true")
+    assert model.dtype == torch.float64
+
+
+def test_rate_warms_up_and_falls_to_zero() -> None:
+    recipe = Recipe(steps=100, learning_rate=2.0, warmup=0.1)
+    assert recipe.rate(0.05) == pytest.approx(1.0)
+    assert recipe.rate(0.5) == pytest.approx(1.0)
+    assert recipe.rate(1.0) == pytest.approx(0.0)
+    assert replace(recipe, schedule="constant").rate(0.9) == 2.0
+
+
+def test_processes_share_the_stream() -> None:
+    """Each batch goes to one of several processes, and a later start leaves none out."""
+    whole = iter(Stream(SOURCE, 2, 0))
+    ranks = [iter(Stream(SOURCE, 2, 0, rank=rank, ranks=2)) for rank in range(2)]
+    for _ in range(2):
+        for rank in ranks:
+            assert torch.equal(next(rank).yc, next(whole).yc)
+    later = iter(Stream(SOURCE, 2, 0, start=2, rank=1, ranks=2))
+    next(whole)
+    assert torch.equal(next(later).yc, next(whole).yc)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two batches of a source as one."""
+
+    source: GibbsTasks
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        return Task.stack([self.source.batch(batch_size // 2, 2 * index + i, seed) for i in range(2)])
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_with_twice_the_batch(tmp_path: Path) -> None:
+    code = """
+import sys, torch
+sys.path.insert(0, sys.argv[2])
+from test_training import *
+if __name__ == "__main__":
+    train(small_model(approximate=False), SOURCE, RECIPE, sys.argv[1], devices=2)
+"""
+    script = tmp_path / "two.py"
+    script.write_text(code)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script), str(tmp_path / "two"), str(Path(__file__).parent)]
+    subprocess.run(command, check=True, timeout=300, env=environment, capture_output=True)
+    one, alone = small_model(approximate=False), small_model(approximate=False)
+    train(one, Pairs(SOURCE), replace(RECIPE, batch_size=4), tmp_path / "one")
+    train(alone, SOURCE, RECIPE, tmp_path / "alone")
+    with torch.no_grad():
+        task = SOURCE.batch(8, 0, 9)
+        two = loglik(load(tmp_path / "two/model.safetensors"), task)
+        assert (loglik(one, task) - two).abs().max() < 1e-4
+        assert (loglik(alone, task) - two).abs().max() > 1e-3
