@@ -10,7 +10,7 @@ from aenp.experiments import EXPERIMENTS
 from aenp.experiments.experiment import BEST
 from aenp.experiments.gp import SIZES
 
-EXPERIMENT = EXPERIMENTS["gp"]
+EXPERIMENT = EXPERIMENTS["gp"]()
 
 
 def test_standard_error_is_that_of_the_stratified_mean() -> None:

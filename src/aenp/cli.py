@@ -22,7 +22,8 @@ Examples:
   aenp families                                                 every architecture, with its equivariance errors
 """
 
-ExperimentName = Literal["gp"]
+ExperimentName = Literal["gp", "smoke"]
+Data = Annotated[Path | None, arg(metavar="PATH")]
 Family = Annotated[str | None, arg(metavar="FAMILY")]
 SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, arg(metavar="{none,exact,approx}")]
 
@@ -35,6 +36,7 @@ def train(
     model: Family = None,
     symmetry: SymmetryName = None,
     preset: Annotated[Literal["cpu", "paper"] | None, arg(metavar="{cpu,paper}")] = None,
+    data: Data = None,
     steps: Annotated[int | None, arg(metavar="N")] = None,
     minutes: Annotated[float | None, arg(metavar="MINUTES")] = None,
     out: Annotated[Path | None, arg(metavar="PATH")] = None,
@@ -55,6 +57,7 @@ def train(
         model: family of the model, such as tnp or convcnp.
         symmetry: none, exact or approx.
         preset: cpu, small and quick (the default), or paper, its sizes and schedule, for a GPU.
+        data: where the experiment's data are, if it needs any.
         steps: budget in steps; by default the preset's.
         minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
         out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
@@ -78,6 +81,7 @@ def train(
         "model": model,
         "symmetry": symmetry,
         "preset": preset,
+        "data": None if data is None else str(data),
         "steps": steps,
         "minutes": minutes,
         "learning_rate": learning_rate,
@@ -108,6 +112,7 @@ def evaluate(
     symmetry: SymmetryName = None,
     tasks: int = 4096,
     seed: int = 1,
+    data: Data = None,
     json: bool = False,
 ) -> None:
     """Score one model on an experiment's test tasks, beside the oracles on the same tasks.
@@ -121,6 +126,7 @@ def evaluate(
         symmetry: its symmetry.
         tasks: number of tasks in each test set, rounded up to whole strata.
         seed: of the test tasks.
+        data: where the experiment's data are, if it needs any.
         json: print JSON.
     """
     from json import dumps
@@ -137,13 +143,17 @@ def evaluate(
         loaded = pretrained(f"{experiment}/{name}")
     else:
         raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
-    evaluation = Evaluation(EXPERIMENTS[experiment], {name: loaded}, tasks, seed)
+    evaluation = Evaluation(EXPERIMENTS[experiment](data), {name: loaded}, tasks, seed)
     print(dumps(evaluation.as_json(), indent=1) if json else evaluation.tables())
 
 
 @app.command
 def plot(
-    experiment: Positional[ExperimentName], weights: tuple[Path, ...] = (), out: Path = Path("figures"), seed: int = 1
+    experiment: Positional[ExperimentName],
+    weights: tuple[Path, ...] = (),
+    out: Path = Path("figures"),
+    seed: int = 1,
+    data: Data = None,
 ) -> None:
     """Draw an experiment's figures.
 
@@ -154,12 +164,13 @@ def plot(
         weights: models to draw; by default all that are shipped.
         out: directory of the figures.
         seed: of the tasks that are drawn.
+        data: where the experiment's data are, if it needs any.
     """
     from aenp.experiments import EXPERIMENTS, shipped_models
     from aenp.saving import load
 
     models = {str(path): load(path) for path in weights} or shipped_models(experiment)
-    for file in EXPERIMENTS[experiment].figures(models, out, seed):
+    for file in EXPERIMENTS[experiment](data).figures(models, out, seed):
         print(file)
 
 
@@ -169,6 +180,7 @@ def reproduce(
     tasks: int = 2048,
     seed: int = 1,
     out: Annotated[Path | None, arg(metavar="PATH")] = None,
+    data: Data = None,
 ) -> None:
     """Evaluate the shipped models: the paper's tables with its numbers beside ours, and its figures.
 
@@ -179,12 +191,47 @@ def reproduce(
         tasks: number of tasks in each test set, rounded up to whole strata.
         seed: of the test tasks.
         out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
+        data: where the experiment's data are, if it needs any.
     """
     from aenp.experiments import EXPERIMENTS, shipped_models
     from aenp.reproduction import write
 
     out = out or Path("results", experiment)
-    print(write(EXPERIMENTS[experiment], shipped_models(experiment), out, tasks, seed))
+    print(write(EXPERIMENTS[experiment](data), shipped_models(experiment), out, tasks, seed))
+
+
+@app.command(name="data")
+def make_data(
+    which: Positional[Literal["smoke"]],
+    num: int,
+    out: Path,
+    seed: int = 0,
+    workers: Annotated[int | None, arg(metavar="N")] = None,
+    scheduler: Annotated[str | None, arg(metavar="ADDRESS")] = None,
+) -> None:
+    """Make an experiment's data set. Stopped and started again, it goes on where it was.
+
+    Example: aenp data smoke --num 5000 --out smoke.zarr
+
+    Args:
+        which: smoke, simulated plumes.
+        num: number of simulations; the paper has 25000.
+        out: Zarr directory to write.
+        seed: of the initial conditions. The data do not depend on the number of workers.
+        workers: processes on this machine; by default one for each core.
+        scheduler: address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers are to do the work instead.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from aenp.data.smoke_store import generate
+
+    with Progress(console=Console(stderr=True)) as bar:
+        line = bar.add_task(f"{num} simulations", total=num)
+        for done in generate(out, num, seed, workers=workers, scheduler=scheduler):
+            bar.update(line, completed=done)
+    print(f"{out} has {num} simulations. Train on them by")
+    print(f"  aenp train {which} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")
 
 
 @app.command

@@ -1,11 +1,13 @@
 """Figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy import ndarray
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -16,6 +18,8 @@ from aenp.task import Task
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 
 def curves(
@@ -57,6 +61,66 @@ def curves(
     ncols = min(len(legend), 2 * columns)
     figure.legend(legend.values(), legend.keys(), loc="upper center", ncols=ncols, frameon=False)
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.1 + 0.25 * -(-len(legend) // ncols)) / size[1]))
+    return _write(figure, file)
+
+
+def images(
+    fields: Float[ndarray, "fields x y"], titles: Sequence[str], x: str, y: str, unit: str, file: Path, columns: int
+) -> Path:
+    """Fields side by side on one colour scale, first index to the right, second upwards."""
+    rows = -(-len(fields) // columns)
+    figure, axes = pyplot.subplots(
+        rows,
+        columns,
+        figsize=(1.9 * columns + 0.8, 2.1 * rows),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
+    )
+    for axis, field, title in zip(axes.flat, fields, titles, strict=True):
+        picture = axis.imshow(field.T, origin="lower", vmin=0, vmax=fields.max(), cmap="inferno")
+        axis.set_title(title, fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xlabel(x)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(y)
+    figure.colorbar(picture, ax=axes, label=unit, shrink=0.6)
+    return _write(figure, file)
+
+
+def maps(models: Mapping[str, NeuralProcess], task: Task, unit: str, file: Path) -> Path:
+    """One 2-D task on a grid: truth and context, and each model's mean and its absolute error."""
+    assert task.yt is not None
+    every = task.with_targets(torch.cat([task.xc, task.xt], dim=1))
+    truth, seen = torch.cat([task.yc, task.yt], dim=1), torch.cat([task.yc, torch.full_like(task.yt, torch.nan)], dim=1)
+    means = {model.label: predict(model, every).mean for model in models.values()}
+    errors = {label: (mean - truth).abs() for label, mean in means.items()}
+    worst = max(error.max().item() for error in errors.values())
+    size = (1.9 * (len(means) + 1) + 0.8, 4)
+    figure, axes = pyplot.subplots(2, len(means) + 1, figsize=size, sharex=True, sharey=True, layout="constrained")
+
+    def draw(axis: Axes, values: Tensor, title: str, most: float, colours: str) -> AxesImage:
+        axis.set_title(title, fontsize=9)
+        x, y = every.xt[0].T.numpy()
+        columns, rows = np.unique(x, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]
+        field = np.full((rows.max() + 1, columns.max() + 1), np.nan)
+        field[rows, columns] = values.flatten()
+        extent = (x.min(), x.max(), y.min(), y.max())
+        return axis.imshow(field, origin="lower", vmin=0, vmax=most, cmap=colours, extent=extent)
+
+    top = truth.max().item()
+    value = draw(axes[0, 0], truth, "truth", top, "inferno")
+    draw(axes[1, 0], seen, "context", top, "inferno")
+    for column, (label, mean) in enumerate(means.items(), start=1):
+        draw(axes[0, column], mean, label, top, "inferno")
+        error = draw(axes[1, column], errors[label], "absolute error", worst, "viridis")
+    figure.colorbar(value, ax=axes[0], label=unit)
+    figure.colorbar(error, ax=axes[1], label=f"error of {unit}")
+    return _write(figure, file)
+
+
+def _write(figure: Figure, file: Path) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=110)
     pyplot.close(figure)

@@ -25,6 +25,7 @@ class Settings:
     model: str
     symmetry: Symmetry
     preset: Preset = "cpu"
+    data: str | None = None
     steps: int | None = None
     minutes: float | None = None
     learning_rate: float | None = None
@@ -118,7 +119,7 @@ def run(out: Path, asked: dict[str, Any], resume: bool = False) -> Outcome:
     settings = directory.resume(asked) if resume else Settings(**asked)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    experiment = EXPERIMENTS[settings.experiment]
+    experiment = EXPERIMENTS[settings.experiment](None if settings.data is None else Path(settings.data))
     model = experiment.model(settings.model, settings.symmetry, settings.preset, settings.seed)
     recipe = settings.recipe()
     tasks, best = experiment.validation()

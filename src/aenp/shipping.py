@@ -11,13 +11,16 @@ from aenp.saving import load, save, written_whole
 from aenp.shipped import WEIGHTS
 
 
-def ship(runs: tyro.conf.Positional[tuple[Path, ...]], tasks: int = 4096, seed: int = 1) -> None:
+def ship(
+    runs: tyro.conf.Positional[tuple[Path, ...]], tasks: int = 4096, seed: int = 1, data: Path | None = None
+) -> None:
     """Evaluates each run's model and puts it, with its facts and scores, into the package.
 
     Args:
         runs: directories that `aenp train` wrote.
         tasks: number of tasks in each test set.
         seed: of the test tasks.
+        data: where the experiment's data are, if it needs any.
     """
     facts = {run: json.loads((run / "model.json").read_text()) for run in runs}
     for run, fact in facts.items():
@@ -26,7 +29,7 @@ def ship(runs: tyro.conf.Positional[tuple[Path, ...]], tasks: int = 4096, seed: 
     for experiment in {fact["name"].split("/")[0] for fact in facts.values()}:
         here = {fact["name"].split("/")[1]: run for run, fact in facts.items() if fact["name"].startswith(experiment)}
         models = {name: load(run / "model.safetensors") for name, run in here.items()}
-        evaluation = Evaluation(EXPERIMENTS[experiment], models, tasks, seed)
+        evaluation = Evaluation(EXPERIMENTS[experiment](data), models, tasks, seed)
         scores = evaluation.as_json()["models"]
         for name, model in models.items():
             save(model, WEIGHTS / experiment / f"{name}.safetensors")

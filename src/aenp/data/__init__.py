@@ -7,9 +7,10 @@ from typing import Protocol, runtime_checkable
 from torch.utils.data import IterableDataset, get_worker_info
 
 from aenp.data.gp import GibbsTasks
+from aenp.data.patches import Patches
 from aenp.task import Task
 
-__all__ = ["GibbsTasks", "Source", "Stream"]
+__all__ = ["GibbsTasks", "Patches", "Source", "Stream"]
 
 
 @runtime_checkable

@@ -2,15 +2,19 @@
 
 from aenp.experiments.experiment import Experiment, Preset, key
 from aenp.experiments.gp import Gibbs
+from aenp.experiments.smoke import Smoke
 from aenp.process import NeuralProcess
-from aenp.shipped import pretrained
+from aenp.shipped import pretrained, shipped
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (Gibbs(),)}
+EXPERIMENTS: dict[str, type[Experiment]] = {experiment.name: experiment for experiment in (Gibbs, Smoke)}
 
 
 def shipped_models(name: str) -> dict[str, NeuralProcess]:
     """The shipped models of an experiment by name, in the paper's order."""
-    return {model: pretrained(f"{name}/{model}") for model in (key(*model) for model in EXPERIMENTS[name].models)}
+    names = [key(*model) for model in EXPERIMENTS[name].models if f"{name}/{key(*model)}" in shipped(name)]
+    if not names:
+        raise ValueError(f"no models of {name} are shipped; train some, and give their --weights")
+    return {model: pretrained(f"{name}/{model}") for model in names}
 
 
 __all__ = ["EXPERIMENTS", "Experiment", "Preset", "key", "shipped_models"]

@@ -49,7 +49,11 @@ class Stratum:
 
 
 class Experiment(ABC):
-    """One experiment of the paper; a subclass declares it in a file of its own."""
+    """One experiment of the paper; a subclass declares it in a file of its own.
+
+    Args:
+        data: where its data are, if it needs any.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -65,6 +69,9 @@ class Experiment(ABC):
     "What a reader of the report must know to compare the numbers."
     norm: ClassVar[int]
     "p of the L_p norm in the equivariance deviation."
+
+    def __init__(self, data: Path | None = None) -> None:
+        self.data = data
 
     @abstractmethod
     def source(self) -> Source:

@@ -68,7 +68,7 @@ oracles, and differences between models."""
                 approx={"fixed_at_targets": True},
             ),
             "convcnp": Setting(Recipe(steps=36_000, learning_rate=2e-3), SMALL_UNET, SMALL_FIXED),
-            "relaxedconvcnp": Setting(Recipe(steps=36_000, learning_rate=2e-3), SMALL_UNET, SMALL_FIXED),
+            "relaxedconvcnp": Setting(Recipe(steps=30_000, learning_rate=2e-3), SMALL_UNET, SMALL_FIXED),
             "equivcnp": Setting(Recipe(steps=36_000, learning_rate=2e-3), SMALL_UNET, SMALL_FIXED),
         },
         "paper": {

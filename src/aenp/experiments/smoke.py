@@ -1,0 +1,139 @@
+"""Smoke plumes (section 5.2 and appendix E.2)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from aenp.data.patches import Patches
+from aenp.data.smoke import BOX, Plumes, simulate
+from aenp.experiments.experiment import Experiment, Setting, Stratum
+from aenp.process import NeuralProcess
+from aenp.recipe import Recipe
+from aenp.task import Task
+
+CELLS_PER_UNIT = 16
+FULL = BOX.steps * BOX.dt * BOX.inflow_rate
+"What flows into a cell in all, the unit of y."
+AXIS = ((np.arange(BOX.size) + 0.5) / CELLS_PER_UNIT).astype(np.float32)
+NUM_CONTEXT = (10, 250)
+STRATA = 16
+TEST_SEED = 2**31
+
+GRID = {"on_grid": True, "points_per_unit": float(CELLS_PER_UNIT)}
+SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5}
+SMALL_FIXED = {"fourier": 4, "dropout": 0.5}
+PAPER_UNET = GRID | {"channels": 16, "growth": 2, "layers": 9, "kernel": 9}
+PAPER_FIXED = {"num": 16, "width": 16, "dropout": 0.5}
+PAPER = Recipe(steps=500_000, learning_rate=5e-4, schedule="constant")
+
+
+class Smoke(Experiment):
+    """Patches of 32 × 32 cells from simulated plumes; x in units of 16 cells, y in units of all that flows in."""
+
+    name = "smoke"
+    title = "Smoke plumes"
+    dim_x = 2
+    domain = ((0.0, BOX.size / CELLS_PER_UNIT),) * 2
+    norm = 2
+    models = (
+        ("pttnp", "none"),
+        ("pttnp", "exact"),
+        ("pttnp", "approx"),
+        ("convcnp", "exact"),
+        ("convcnp", "approx"),
+        ("relaxedconvcnp", "approx"),
+        ("equivcnp", "exact"),
+        ("equivcnp", "approx"),
+    )
+    settings = {  # noqa: RUF012
+        "cpu": {
+            "pttnp": Setting(
+                Recipe(steps=10_000, learning_rate=1e-3),
+                {
+                    "attention": "spectral",
+                    "wavelengths": (0.125, 8.0),
+                    "pseudo_tokens": 64,
+                    "pseudo_spread": 0.7,
+                    "dim": 64,
+                    "heads": 4,
+                    "layers": 4,
+                },
+                SMALL_FIXED,
+            ),
+            "convcnp": Setting(Recipe(steps=10_000), SMALL_UNET, SMALL_FIXED),
+            "relaxedconvcnp": Setting(Recipe(steps=10_000), SMALL_UNET, SMALL_FIXED),
+            "equivcnp": Setting(Recipe(steps=5_000), GRID | {"group": "C8", "channels": 64, "layers": 5}, SMALL_FIXED),
+        },
+        "paper": {
+            "pttnp": Setting(
+                PAPER,
+                {"attention": "mlp", "pseudo_tokens": 128, "dim": 128, "heads": 8, "layers": 9},
+                {"num": 128, "width": 128, "dropout": 0.5},
+            ),
+            "convcnp": Setting(PAPER, PAPER_UNET, PAPER_FIXED),
+            "relaxedconvcnp": Setting(PAPER, PAPER_UNET | {"kernels": 1}, PAPER_FIXED),
+            "equivcnp": Setting(PAPER, GRID | {"group": "C8", "channels": 128, "layers": 9, "kernel": 9}, PAPER_FIXED),
+        },
+    }
+    paper = {  # noqa: RUF012
+        "test": {
+            "pttnp-none": (4.299, 0.008),
+            "pttnp-exact": (4.181, 0.011),
+            "pttnp-approx": (4.715, 0.010),
+            "convcnp-exact": (3.637, 0.041),
+            "convcnp-approx": (3.827, 0.011),
+            "relaxedconvcnp-approx": (4.006, 0.010),
+            "equivcnp-exact": (4.194, 0.015),
+            "equivcnp-approx": (4.233, 0.012),
+        },
+    }
+    remark = """\
+Log-likelihoods of a density depend on its unit and on the strength of the inflow, which the paper does not tell:
+compare differences between models, not numbers across columns. Each test task is from a simulation of its own."""
+
+    def source(self) -> Patches:
+        return replace(patches(self._load("train")), equal_sizes=True, num_targets=256)
+
+    def validation(self) -> tuple[list[Task], None]:
+        held_out = patches(self._load("validation"))
+        return [held_out.batch(16, index, seed=0) for index in range(8)], None
+
+    def _load(self, split: Literal["train", "validation"]) -> Float[ndarray, "simulations x y"]:
+        from aenp.data.smoke_store import load
+
+        return load(self.data or Path("smoke.zarr"), split)
+
+    def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
+        each = max(2, -(-tasks // STRATA))
+        edges = np.linspace(*NUM_CONTEXT, STRATA + 1)
+        strata = []
+        for number, size in enumerate(((edges[1:] + edges[:-1]) / 2).round().astype(int).tolist()):
+            plumes = Plumes.draw(range(number * each, (number + 1) * each), TEST_SEED + seed)
+            strata.append(Stratum(patches(simulate(plumes, BOX), (size, size)).batch(each, number, seed)))
+        return {"test": strata}
+
+    def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
+        from aenp.plotting import images, maps
+
+        plumes = Plumes(
+            np.repeat([8.0, 15.0, 25.0, 12.0, 20.0, 28.0], 3),
+            np.tile([30.0, 64.0, 110.0], 6),
+            np.repeat([0.15, 0.25, 0.35, 0.45, 0.3, 0.5], 3),
+        )
+        density = simulate(plumes) / FULL
+        titles = [f"r = {r:g}, B = {b:g}" for r, b in zip(plumes.radius, plumes.buoyancy, strict=True)]
+        # A patch beside the obstacle, of a plume that flows around it.
+        one = Patches(density[16:17, 64:96, 72:104], (AXIS[64:96], AXIS[72:104]), 32, (100, 100))
+        return [
+            images(density, titles, "x [cells]", "y [cells]", "smoke", out / "simulations.png", columns=6),
+            maps(models, one.batch(1, 0, seed), "smoke", out / "predictions.png"),
+        ]
+
+
+def patches(density: Float[ndarray, "simulations x y"], num_context: tuple[int, int] = NUM_CONTEXT) -> Patches:
+    return Patches(density / np.float32(FULL), (AXIS, AXIS), 32, num_context)

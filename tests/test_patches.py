@@ -1,0 +1,66 @@
+"""Patches: tasks are what the fields say, and every point is seen or asked for."""
+
+import numpy as np
+import pytest
+import torch
+
+from aenp.data.patches import Patches
+
+FIELDS = np.arange(3 * 12 * 9, dtype=np.float32).reshape(3, 12, 9)
+AXES = (np.arange(12, dtype=np.float32) / 2, 10 + np.arange(9, dtype=np.float32))
+
+
+def patches(**options: object) -> Patches:
+    return Patches(FIELDS, AXES, **{"size": 4, "num_context": (2, 7), **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("equal_sizes", [False, True])
+def test_each_point_of_a_patch_is_seen_or_asked_for(equal_sizes: bool) -> None:
+    task = patches(equal_sizes=equal_sizes).batch(5, 0, 0)
+    sizes = set()
+    for one in (task[i] for i in range(5)):
+        seen = one.xc[0] if one.context_mask is None else one.xc[one.context_mask]
+        asked = one.xt[0] if one.target_mask is None else one.xt[one.target_mask]
+        points = torch.cat([seen, asked])
+        assert len(points.unique(dim=0)) == len(points) == 16
+        assert (points.amax(0) - points.amin(0)).tolist() == [1.5, 3.0]
+        assert 2 <= len(seen) <= 7
+        sizes.add(len(seen))
+    assert (len(sizes) == 1) == equal_sizes
+
+
+def test_values_are_those_of_one_field_at_its_coordinates() -> None:
+    task = patches(equal_sizes=True).batch(3, 0, 0)
+    i, j = (2 * task.xt[..., 0]).long(), (task.xt[..., 1] - 10).long()
+    field = (task.yt[:, 0, 0] // 108).long()
+    assert torch.equal(task.yt[..., 0], torch.from_numpy(FIELDS)[field[:, None], i, j])
+    assert sorted(field.tolist()) == [0, 1, 2]  # no field twice while there are enough
+
+
+def test_a_batch_depends_on_seed_and_number_alone() -> None:
+    one, same = patches().batch(4, 2, 7), patches().batch(4, 2, 7)
+    assert torch.equal(one.yt, same.yt) and torch.equal(one.xc, same.xc)
+    assert not torch.equal(one.xt[..., 0], patches().batch(4, 3, 7).xt[:, : one.xt.shape[1], 0])
+
+
+def test_missing_values_are_masked() -> None:
+    fields = np.where(FIELDS % 2 == 0, FIELDS, np.nan).astype(np.float32)
+    task = Patches(fields, AXES, size=4, num_context=(8, 8)).batch(4, 0, 0)
+    assert (task.context_mask.sum(1) + task.target_mask.sum(1)).tolist() == [8] * 4
+
+
+def test_fewer_targets() -> None:
+    assert patches(equal_sizes=True, num_targets=3).batch(2, 0, 0).xt.shape == (2, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_targets": 3}, "needs equal_sizes"),
+        ({"num_context": (2, 16)}, "no target left"),
+        ({"size": 10}, "hold no patch of 10 × 10"),
+    ],
+)
+def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        patches(**options)

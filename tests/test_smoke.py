@@ -1,0 +1,86 @@
+"""Smoke plumes: physics, reproducibility, and PhiFlow as the reference."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aenp.data.smoke import Box, Plumes, Projection, run, simulate
+
+SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, steps=12)
+PLUMES = Plumes(np.array([5.0, 4.0]), np.array([16.0, 9.0]), np.array([0.4, 0.2]))
+
+
+def divergence(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return np.diff(u, axis=1) + np.diff(v, axis=2)
+
+
+def test_smoke_is_never_negative_and_comes_from_the_inflow() -> None:
+    """Advection of this kind conserves mass only nearly; without buoyancy nothing moves, and it does exactly."""
+    still = simulate(replace(PLUMES, buoyancy=np.zeros(2)), SMALL, np.float64)
+    moving = simulate(PLUMES, SMALL, np.float64)
+    once = simulate(PLUMES, replace(SMALL, steps=1), np.float64)
+    assert np.allclose(still, SMALL.steps * once)
+    assert moving.min() >= 0
+    assert moving.sum(axis=(1, 2)) == pytest.approx(still.sum(axis=(1, 2)), rel=0.1)
+
+
+def test_the_projected_velocity_has_no_divergence_in_the_fluid() -> None:
+    rng = np.random.default_rng(0)
+    u, v = rng.normal(size=(2, 33, 32)), rng.normal(size=(2, 32, 33))
+    projection = Projection.of(SMALL, "float64")
+    projection(u, v)
+    # What the soft edge of the obstacle lets through in total is spread over the fluid.
+    left = divergence(u, v) * projection.fluid
+    assert np.abs(left - projection.fluid * left.sum((1, 2), keepdims=True) / projection.fluid.sum()).max() < 1e-11
+
+
+def test_nothing_flows_through_walls_or_within_the_obstacle() -> None:
+    _, (u, v) = run(PLUMES, SMALL, np.float64)
+    assert not u[:, [0, -1]].any() and not v[:, :, [0, -1]].any()
+    x, y = np.meshgrid(np.arange(33), np.arange(32) + 0.5, indexing="ij")
+    inside = np.hypot(x - 16, y - 25) <= 4
+    assert inside.any() and not u[:, inside].any()
+    assert np.abs(v).max() > 0.1
+
+
+def test_a_centred_plume_is_mirror_symmetric() -> None:
+    smoke = simulate(PLUMES, SMALL, np.float64)
+    assert np.allclose(smoke[0], smoke[0, ::-1], atol=1e-9)
+    assert not np.allclose(smoke[1], smoke[1, ::-1], atol=1e-3)
+
+
+def test_a_batch_equals_its_simulations_one_by_one() -> None:
+    alone = [simulate(Plumes(*(a[i : i + 1] for a in vars(PLUMES).values())), SMALL) for i in range(2)]
+    assert np.array_equal(np.concatenate(alone), simulate(PLUMES, SMALL))
+
+
+def test_conditions_depend_on_seed_and_number_alone() -> None:
+    whole, part = Plumes.draw(range(100), 3), Plumes.draw(range(40, 50), 3)
+    assert np.array_equal(whole.radius[40:50], part.radius) and np.array_equal(whole.x[40:50], part.x)
+    assert set(np.unique(whole.x)) == {30.0, 64.0, 110.0}
+    assert whole.radius.min() >= 5 and whole.radius.max() <= 30
+    assert whole.buoyancy.min() >= 0.1 and whole.buoyancy.max() <= 0.5
+    assert not np.array_equal(whole.radius, Plumes.draw(range(100), 4).radius)
+
+
+def test_plumes_reach_the_obstacle() -> None:
+    """A strong centred plume flows around it, and would be elsewhere without it."""
+    strong = Plumes(np.array([20.0]), np.array([64.0]), np.array([0.5]))
+    smoke = simulate(strong)[0]
+    without = simulate(strong, Box(obstacle=(64.0, 100.0), obstacle_radius=1.0))[0]
+    assert smoke[:, 86:].sum() > 0
+    assert np.linalg.norm(smoke - without) > 0.1 * np.linalg.norm(smoke)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("radius", "x", "buoyancy"), [(6.0, 30.0, 0.12), (20.0, 64.0, 0.45), (28.0, 110.0, 0.3)])
+def test_phiflow_finds_the_same(radius: float, x: float, buoyancy: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from benchmarks.phiflow_reference import simulation
+
+        expected = simulation(radius, x, buoyancy, Box())()
+    found = simulate(Plumes(np.array([radius]), np.array([x]), np.array([buoyancy])), Box(), np.float64)[0]
+    assert np.linalg.norm(found - expected) < 2e-4 * np.linalg.norm(expected)

@@ -1,0 +1,92 @@
+"""The data set of smoke plumes: the same however it is made, and never lost."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from aenp.data.smoke import Box, Plumes, simulate
+from aenp.data.smoke_store import CHUNK, generate, load
+
+SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, steps=3)
+NUM = 2 * CHUNK + 5
+
+
+def density(out: Path) -> np.ndarray:
+    return np.asarray(zarr.open_array(out, path="density", mode="r")[:])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("smoke") / "whole.zarr"
+    assert list(generate(out, NUM, seed=3, box=SMALL, workers=1)) == [0, CHUNK, 2 * CHUNK, NUM]
+    return out
+
+
+def test_simulations_are_those_of_their_numbers(whole: Path) -> None:
+    assert np.array_equal(density(whole)[-5:], simulate(Plumes.draw(range(NUM - 5, NUM), 3), SMALL))
+    group = zarr.open_group(whole, mode="r")
+    assert np.array_equal(np.asarray(group["radius"]), Plumes.draw(range(NUM), 3).radius)
+    parameters = group.attrs["parameters"]
+    assert (parameters["seed"], parameters["size"], parameters["inflow_rate"]) == (3, 32, 2.0)
+    assert group.attrs["aenp"]
+
+
+def test_stopped_and_started_again_it_goes_on(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part.zarr"
+    work = generate(out, NUM, seed=3, box=SMALL, workers=1)
+    next(work), next(work)
+    work.close()
+    with pytest.raises(ValueError, match="is not whole"):
+        load(out, "train")
+    first = zarr.open_array(out, path="density", mode="r+")
+    kept = 7.0 + np.asarray(first[:CHUNK])
+    first[:CHUNK] = kept  # to see that what is done is not made again
+    assert list(generate(out, NUM, seed=3, box=SMALL, workers=1)) == [CHUNK, 2 * CHUNK, NUM]
+    assert np.array_equal(density(out)[:CHUNK], kept)
+    assert np.array_equal(density(out)[CHUNK:], density(whole)[CHUNK:])
+
+
+def test_other_arguments_are_refused(whole: Path) -> None:
+    with pytest.raises(ValueError, match=r"was begun with .*'seed': 3.*cannot go on with .*'seed': 4"):
+        next(generate(whole, NUM, seed=4, box=SMALL))
+    with pytest.raises(ValueError, match="num, the number of simulations, must be at least 1; got 0"):
+        next(generate(whole, 0))
+
+
+def test_splits_are_by_simulation(whole: Path) -> None:
+    parts = [load(whole, split) for split in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [55, 7, 7]
+    assert np.array_equal(np.concatenate(parts), density(whole))
+
+
+def test_missing_data_are_an_error_that_tells_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="aenp data smoke --num 5000 --out"):
+        load(tmp_path / "none.zarr", "train")
+
+
+@pytest.mark.slow
+def test_workers_make_the_same_data(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "workers.zarr"
+    assert list(generate(out, NUM, seed=3, box=SMALL, workers=2))[-1] == NUM
+    assert np.array_equal(density(out), density(whole))
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_from_the_command_line(tmp_path: Path) -> None:
+    out = tmp_path / "killed.zarr"
+    words = ["data", "smoke", "--num", str(CHUNK + 2), "--out", str(out), "--workers", "1"]
+    command = [sys.executable, "-c", "from aenp.cli import main; main()", *words]
+    run = subprocess.Popen(command)
+    deadline = time.monotonic() + 120
+    while not (out / "done/c/0").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.wait(60)
+    subprocess.run(command, check=True, timeout=120)
+    assert np.array_equal(density(out), simulate(Plumes.draw(range(CHUNK + 2), 0)))
