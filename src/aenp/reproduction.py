@@ -10,7 +10,7 @@ from rich.progress import track
 
 from aenp._version import __version__
 from aenp.evaluation import Score, Values, model_values, oracle_values, summary
-from aenp.experiments.experiment import BEST, Experiment, Number, Stratum
+from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, twin
 from aenp.process import NeuralProcess
 from aenp.report import markdown_table
 from aenp.shipped import shipped
@@ -33,8 +33,8 @@ small and were trained for minutes on a CPU (last table), the paper's for 500,00
 
 ## What breaking the symmetry is worth
 
-Log-likelihood of the approximate model less that of its exact twin, trained by the same recipe, and less that of its
-own equivariant part.
+Log-likelihood of each approximate model less that of its exact twin, which for RelaxedConvCNP is ConvCNP, and less that
+of its own equivariant part.
 
 {worth}
 
@@ -133,14 +133,10 @@ class Evaluation:
         header, columns = ["model"], list[Column]()
         for test, values in self.values.items():
             approximate = {name: v for name, v in values.items() if "equivariant_loglik" in v}
-            twins = {name: values.get(name.replace("approx", "exact")) for name in approximate}
+            twins = {name: values[exact] for name in approximate if (exact := twin(name)) in values}
             header += [f"{test}: less its twin", "less its equivariant part"]
             columns += [
-                {
-                    name: Score.of(v["loglik"] - twin["loglik"])
-                    for name, v in approximate.items()
-                    if (twin := twins[name])
-                },
+                {name: Score.of(approximate[name]["loglik"] - exact["loglik"]) for name, exact in twins.items()},
                 {name: Score.of(v["loglik"] - v["equivariant_loglik"]) for name, v in approximate.items()},
             ]
         return self._table(header, columns)
@@ -161,10 +157,9 @@ class Evaluation:
     def _table(self, header: list[str], columns: Sequence[Column]) -> str:
         """One row for each name that has a number of ours."""
         names = [*next(iter(self.oracles.values())), *self.models]
-        rows = [name for name in names if name in columns[0]]
-        return markdown_table(
-            header, [[self.label(name), *(_cell(column, name) for column in columns)] for name in rows]
-        )
+        ours = {name for column in columns for name, score in column.items() if isinstance(score, Score)}
+        rows = [[self.label(name), *(_cell(column, name) for column in columns)] for name in names if name in ours]
+        return markdown_table(header, rows)
 
     def tables(self) -> str:
         """All scores, for people."""
@@ -179,12 +174,10 @@ class Evaluation:
 
     def training_table(self) -> str:
         """How the models were trained, where they are the shipped ones."""
-        facts = shipped(self.experiment.name)
+        facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
         rows = [
-            [label, f"{fact['parameters']:,}", f"{fact['steps']:,}", f"{fact['minutes']:.0f}", str(fact["threads"])]
-            for label, fact in (
-                (model.label, facts[f"{self.experiment.name}/{name}"]) for name, model in self.models.items()
-            )
+            [self.label(name), f"{f['parameters']:,}", f"{f['steps']:,}", f"{f['minutes']:.0f}", str(f["threads"])]
+            for name, f in facts.items()
         ]
         return markdown_table(["model", "parameters", "steps", "minutes", "threads"], rows)
 

@@ -107,3 +107,8 @@ class Experiment(ABC):
 def key(family: str, symmetry: str) -> str:
     """A model's name in files and on the command line, such as `tnp-approx`."""
     return f"{family}-{symmetry}"
+
+
+def twin(name: str) -> str:
+    """The exactly equivariant model that an approximate one is compared with; RelaxedConvCNP's is a ConvCNP."""
+    return name.removeprefix("relaxed").replace("approx", "exact")
