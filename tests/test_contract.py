@@ -173,6 +173,13 @@ def test_reflections_of_points_on_the_models_own_lattice(network, points):
         assert equivariance_error(model, task, mirror) <= 1e-5
 
 
+@pytest.mark.parametrize(("dim_x", "options"), [(2, {}), (1, {"on_grid": True})])
+def test_equivcnp_does_not_pool_where_that_breaks_its_symmetry(dim_x, options):
+    assert aenp.EquivCNP(dim_x, 1, **options).network.stride == 1
+    with pytest.raises(ValueError, match="network='unet' is for the line, off the grid"):
+        aenp.EquivCNP(dim_x, 1, network="unet", **options)
+
+
 @each(APPROX)
 def test_fixed_inputs_break_the_symmetry_inside_the_domain_only(name, dim_x):
     model, task = build(name, dim_x), random_task(dim_x)

@@ -9,6 +9,7 @@ import aenp
 from aenp import Task
 from aenp.cli import ExperimentName
 from aenp.experiments import EXPERIMENTS, key
+from aenp.experiments.experiment import twin
 from aenp.metrics import equivariance_error
 from aenp.report import parameter_count
 from aenp.shipped import WEIGHTS, shipped
@@ -43,6 +44,11 @@ def test_the_papers_numbers_are_of_models_that_exist(name: str) -> None:
 def test_an_unknown_model_is_an_error_that_names_the_known() -> None:
     with pytest.raises(ValueError, match=r"tnp-approx.*got cnp-none"):
         EXPERIMENTS["gp"]().model("cnp", "none")
+
+
+def test_a_relaxed_convcnp_is_compared_with_a_convcnp() -> None:
+    assert twin("relaxedconvcnp-approx") == "convcnp-exact"
+    assert twin("tnp-approx") == "tnp-exact"
 
 
 def test_paper_sizes() -> None:

@@ -75,6 +75,8 @@ class Evaluation:
     """
 
     def __init__(self, experiment: Experiment, models: Mapping[str, NeuralProcess], tasks: int, seed: int) -> None:
+        if tasks < 1:
+            raise ValueError(f"tasks must be at least 1; got {tasks}")
         self.experiment, self.models, self.seed = experiment, models, seed
         tests = experiment.tests(tasks, seed)
         self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}

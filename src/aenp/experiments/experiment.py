@@ -23,6 +23,24 @@ Number = tuple[float, float]
 "A mean and its standard error."
 
 
+PAPER = Recipe(steps=500_000, learning_rate=5e-4, schedule="constant", average=0.0)
+"How the paper trained its models."
+
+
+def eight(transformer: str) -> tuple[tuple[str, Symmetry], ...]:
+    """The paper's eight models, with the given family for its transformers."""
+    return (
+        (transformer, "none"),
+        (transformer, "exact"),
+        (transformer, "approx"),
+        ("convcnp", "exact"),
+        ("convcnp", "approx"),
+        ("relaxedconvcnp", "approx"),
+        ("equivcnp", "exact"),
+        ("equivcnp", "approx"),
+    )
+
+
 @dataclass(frozen=True)
 class Setting:
     """A family's sizes and training in one preset.

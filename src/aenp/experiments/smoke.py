@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from aenp.data.patches import Patches
 from aenp.data.smoke import BOX, Plumes, simulate
-from aenp.experiments.experiment import Experiment, Setting, Stratum
+from aenp.experiments.experiment import PAPER, Experiment, Setting, Stratum, eight
 from aenp.process import NeuralProcess
 from aenp.recipe import Recipe
 from aenp.task import Task
@@ -29,7 +29,6 @@ SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5}
 SMALL_FIXED = {"fourier": 4, "dropout": 0.5}
 PAPER_UNET = GRID | {"channels": 16, "growth": 2, "layers": 9, "kernel": 9}
 PAPER_FIXED = {"num": 16, "width": 16, "dropout": 0.5}
-PAPER = Recipe(steps=500_000, learning_rate=5e-4, schedule="constant")
 
 
 class Smoke(Experiment):
@@ -40,16 +39,7 @@ class Smoke(Experiment):
     dim_x = 2
     domain = ((0.0, BOX.size / CELLS_PER_UNIT),) * 2
     norm = 2
-    models = (
-        ("pttnp", "none"),
-        ("pttnp", "exact"),
-        ("pttnp", "approx"),
-        ("convcnp", "exact"),
-        ("convcnp", "approx"),
-        ("relaxedconvcnp", "approx"),
-        ("equivcnp", "exact"),
-        ("equivcnp", "approx"),
-    )
+    models = eight("pttnp")
     settings = {  # noqa: RUF012
         "cpu": {
             "pttnp": Setting(
