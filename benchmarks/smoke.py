@@ -60,7 +60,7 @@ def main() -> None:
     header = ["simulator", "seconds a simulation", "times PhiFlow, NumPy", "times PhiFlow, JAX", "relative L2 error"]
     page = f"""# Smoke plumes, by how fast they are simulated
 
-Written by `python -m benchmarks.smoke` on {machine()}.
+Written by `python -m benchmarks.smoke`: {machine()}.
 
 One plume of {BOX.steps} steps on {BOX.size} × {BOX.size} cells, on one core. PhiFlow's time under JAX is without
 compilation; ours is for batches of {BATCH}. The error is that of the density in the end, against PhiFlow in float64.

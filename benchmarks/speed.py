@@ -230,17 +230,18 @@ def machine() -> str:
     lines: Iterable[str] = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return (
-        "# Benchmarks\n\nWritten by `make benchmark`. Ratios are of medians of runs that take turns in one process; "
-        "targets are judged with one thread. Memory is the peak of a process of its own over what it "
-        "held before the step.\n\n"
         f"{datetime.date.today()}, {cpu}, {torch.get_num_threads()} cores; Python {platform.python_version()}, "
-        f"torch {torch.__version__}, aenp {aenp.__version__}."
+        f"torch {torch.__version__}, aenp {aenp.__version__}"
     )
 
 
 def main() -> None:
     report = Report()
-    report.add(machine())
+    report.add(
+        "# Benchmarks\n\nWritten by `make benchmark`. Ratios are of medians of runs that take turns in one process; "
+        "targets are judged with one thread. Memory is the peak of a process of its own over what it "
+        f"held before the step.\n\n{machine()}."
+    )
     attention(report)
     reuse_memory()
     attention_with_memory_reused(report)
