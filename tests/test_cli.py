@@ -5,40 +5,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aenp import cli
 from aenp.experiments import shipped_models
 
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
 
-def aenp(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
-    monkeypatch.setattr(sys, "argv", ["aenp", *map(str, words)])
-    cli.main()
-    return capsys.readouterr().out
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    return lambda *words: aenp(capsys, monkeypatch, *words)
-
-
 @pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
-def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_has_an_example(command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        aenp(capsys, monkeypatch, command, "--help")
+        call(command, "--help")
     assert stop.value.code == 0
     assert f"aenp {command} gp" in " ".join(capsys.readouterr().out.split())
 
 
-def test_models_lists_what_is_shipped(call) -> None:  # type: ignore[no-untyped-def]
+def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:
     assert "gp/tnp-approx" in call("models")
 
 
-def test_evaluate_as_json(call) -> None:  # type: ignore[no-untyped-def]
+def test_evaluate_as_json(call: Callable[..., str]) -> None:
     result = json.loads(call("evaluate", "gp", "--model", "tnp", "--symmetry", "approx", "--tasks", 128, "--json"))
     scores = result["models"]["tnp-approx"]
     for test in ("in distribution", "out of distribution"):
@@ -48,7 +37,7 @@ def test_evaluate_as_json(call) -> None:  # type: ignore[no-untyped-def]
         assert set(scores[test]["loglik"]) == {"mean", "standard_error"}
 
 
-def test_train_stop_and_evaluate_own_weights(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_train_stop_and_evaluate_own_weights(call: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     train = ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--threads", 1, "--out", out)
     assert "Finished after 2 steps" in call(*train, "--steps", 2)
@@ -62,7 +51,7 @@ def test_train_stop_and_evaluate_own_weights(call, tmp_path: Path) -> None:  # t
     assert "TNP (T)" in page and "Bayes-optimal" in page
 
 
-def test_what_was_never_saved_starts_anew(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_what_was_never_saved_starts_anew(call: Callable[..., str], tmp_path: Path) -> None:
     """A run that ended before its first checkpoint can be started again, and resumed from nothing."""
     settings = {"experiment": "gp", "model": "tnp", "symmetry": "exact", "steps": 1, "threads": 1}
     (tmp_path / "run.json").write_text(json.dumps({"settings": settings, "commands": ["aenp train gp"]}))
@@ -88,7 +77,7 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "my run/model.json").read_text())["finished"] is False
 
 
-def test_plot(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_plot(call: Callable[..., str], tmp_path: Path) -> None:
     files = call("plot", "gp", "--out", tmp_path).split()
     assert [Path(file).name for file in files] == [
         "change_point.png",
@@ -98,7 +87,7 @@ def test_plot(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert all(Path(file).stat().st_size > 50_000 for file in files)
 
 
-def test_reproduce_writes_page_numbers_and_figures(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp_path: Path) -> None:
     page = call("reproduce", "gp", "--tasks", 128, "--out", tmp_path)
     assert (tmp_path / "README.md").read_text() == page.removesuffix("\n")
     assert list(json.loads((tmp_path / "results.json").read_text())["models"]) == list(shipped_models("gp"))

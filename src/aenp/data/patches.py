@@ -1,6 +1,7 @@
 """Tasks from gridded fields: a patch, of which some points are seen and the others asked for."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,45 +16,64 @@ class Patches:
     """Square patches from fields on one lattice, at random places; a random part of each is the context.
 
     Args:
-        fields: `(fields, x, y)`; NaN where there is no value.
+        fields: an array `(fields, x, y)`, also one that is read as it is sliced; NaN where there is no value.
         axes: the coordinates of the lattice along each side.
         size: points along each side of a patch.
-        num_context: smallest and largest number of context points; the others are targets.
+        num_context: smallest and largest number of context points; fractions are shares of a patch's values. The
+            other values are targets.
         equal_sizes: draw one number of context points for a batch; else each task has its own.
         num_targets: at most so many of the others, for training in less time; by default all.
+        least: number of values that a patch has at least, where some are missing.
     """
 
-    fields: Float[ndarray, "fields x y"]
+    fields: Any
     axes: tuple[Float[ndarray, " x"], Float[ndarray, " y"]]
     size: int = 32
-    num_context: tuple[int, int] = (10, 250)
+    num_context: tuple[float, float] = (10, 250)
     equal_sizes: bool = False
     num_targets: int | None = None
+    least: int = 2
 
     def __post_init__(self) -> None:
-        if self.num_targets is not None and not self.equal_sizes:
-            raise ValueError("num_targets needs equal_sizes=True")
-        if self.num_context[1] >= self.size**2:
+        if self.context_sizes(self.size**2)[1] >= self.size**2:
             raise ValueError(f"a patch of {self.size**2} points has no target left; got num_context={self.num_context}")
         if min(self.fields.shape[1:]) < self.size:
             raise ValueError(f"fields of {self.fields.shape[1:]} points hold no patch of {self.size} × {self.size}")
 
+    def context_sizes(self, values: int) -> tuple[int, int]:
+        """Smallest and largest number of context points where there are so many values."""
+        fewest, most = (int(number * values if 0 < number < 1 else number) for number in self.num_context)
+        return max(fewest, 1), max(most, 1)
+
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream that belongs to `seed`."""
         rng = np.random.default_rng((seed, index))
-        number = np.arange(self.size**2)
-        draws = 1 if self.equal_sizes else batch_size
-        count = np.broadcast_to(rng.integers(*self.num_context, size=(draws, 1), endpoint=True), (batch_size, 1))
-        field = rng.choice(len(self.fields), size=(batch_size, 1), replace=batch_size > len(self.fields))
-        corner = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1, size=(batch_size, 2))
-        order = rng.permuted(np.tile(number, (batch_size, 1)), axis=1)
-        i, j = corner[:, :1] + order // self.size, corner[:, 1:] + order % self.size
-        x = torch.from_numpy(np.stack([self.axes[0][i], self.axes[1][j]], axis=-1))
-        y = torch.from_numpy(self.fields[field, i, j][..., None])
-        least, most = int(count.min()), int(count.max())
-        last = self.size**2 if self.num_targets is None else least + self.num_targets
-        xc, yc, xt, yt = x[:, :most], y[:, :most], x[:, least:last], y[:, least:last]
-        if least == most:
-            return Task(xc, yc, xt, yt)
-        seen = torch.from_numpy(number < count)
-        return Task(xc, yc, xt, yt, seen[:, :most], ~seen[:, least:last])
+        shares = np.broadcast_to(rng.random(1 if self.equal_sizes else batch_size), batch_size)
+        fields = rng.choice(len(self.fields), size=batch_size, replace=batch_size > len(self.fields))
+        return Task.stack(self._draw(rng, *one) for one in zip(fields.tolist(), shares.tolist(), strict=True))
+
+    def _draw(self, rng: np.random.Generator, field: int, share: float) -> Task:
+        """One task, from a field if it has a patch with enough values, or else from another."""
+        for _ in range(1000):
+            i, j = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1)
+            patch = np.asarray(self.fields[field, i : i + self.size, j : j + self.size]).ravel()
+            there = np.flatnonzero(~np.isnan(patch))
+            if len(there) >= self.least:
+                break
+            field = int(rng.integers(len(self.fields)))
+        else:
+            raise ValueError(f"no patch of {self.size} × {self.size} points has {self.least} values")
+        order = rng.permutation(there)
+        x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
+        fewest, most = self.context_sizes(len(order))
+        seen = min(fewest + int(share * (most - fewest + 1)), len(order) - 1)
+        return split(x, patch[order, None], seen, self.num_targets)
+
+
+def split(
+    x: Float[ndarray, "points dim_x"], y: Float[ndarray, "points dim_y"], seen: int, num_targets: int | None = None
+) -> Task:
+    """The task whose context are the first `seen` points, and whose targets are the others, or so many of them."""
+    xs, ys = torch.from_numpy(x).unsqueeze(0), torch.from_numpy(y).unsqueeze(0)
+    last = None if num_targets is None else seen + num_targets
+    return Task(xs[:, :seen], ys[:, :seen], xs[:, seen:last], ys[:, seen:last])

@@ -61,7 +61,7 @@ class Smoke(Experiment):
         },
         "paper": {
             "pttnp": Setting(
-                PAPER,
+                replace(PAPER, batch_size=8),  # 16 for the one without symmetry
                 {"attention": "mlp", "pseudo_tokens": 128, "dim": 128, "heads": 8, "layers": 9},
                 {"num": 128, "width": 128, "dropout": 0.5},
             ),

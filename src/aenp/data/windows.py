@@ -1,0 +1,70 @@
+"""Tasks from stations: all observations in a window of space and time, of which some are seen."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from aenp.data.patches import split
+from aenp.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows of `extent` around random stations, over `steps` consecutive steps; a random part of each is the context.
+
+    Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets.
+
+    Args:
+        values: `(time, stations)`; NaN where there is no observation.
+        places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
+        extent: side of the window.
+        times: the coordinate of each step, which then is the input after the first two; by default it is no input.
+        steps: consecutive steps in a window.
+        most: largest number of observations in a task; from a window with more of them so many are drawn.
+        least: smallest number.
+    """
+
+    values: Float[ndarray, "time stations"]
+    places: Float[ndarray, "stations dimensions"]
+    extent: float
+    times: Float[ndarray, " time"] | None = None
+    steps: int = 1
+    most: int = 1024
+    least: int = 8
+
+    def __post_init__(self) -> None:
+        if self.steps > 1 and self.times is None:
+            raise ValueError("observations of several steps differ by their times; give `times`")
+        if not 2 <= self.least <= self.most:
+            raise ValueError(f"a task needs 2 ≤ least ≤ most observations; got {self.least} and {self.most}")
+        if len(self.values) < self.steps:
+            raise ValueError(f"{len(self.values)} steps of time hold no window of {self.steps}")
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        """Batch number `index` of the stream that belongs to `seed`."""
+        rng = np.random.default_rng((seed, index))
+        return Task.stack(self._draw(rng) for _ in range(batch_size))
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        """One task, from the first of up to a thousand random windows that holds enough observations."""
+        for _ in range(1000):
+            start = rng.integers(len(self.values) - self.steps + 1)
+            centre = self.places[rng.integers(len(self.places)), :2]
+            centre = centre + self.extent * rng.uniform(-0.5, 0.5, size=2)
+            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= self.extent / 2).all(axis=1))
+            values = self.values[start : start + self.steps, inside]
+            time, station = np.nonzero(~np.isnan(values))
+            if len(time) >= self.least:
+                break
+        else:
+            raise ValueError(f"no window of {self.extent} holds {self.least} observations; make `extent` larger")
+        order = rng.permutation(len(time))[: self.most]
+        time, station = time[order], station[order]
+        x = self.places[inside[station]]
+        if self.times is not None:
+            x = np.concatenate([x[:, :2], self.times[start + time, None], x[:, 2:]], axis=1)
+        y = values[time, station, None]
+        seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
+        return split(x, y, int(seen))

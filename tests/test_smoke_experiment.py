@@ -1,0 +1,57 @@
+"""The experiment with smoke plumes: its tasks are as the paper describes them, and it runs from data to pictures."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aenp.data.smoke import Plumes
+from aenp.data.smoke_store import generate
+from aenp.experiments.smoke import AXIS, NUM_CONTEXT, TEST_SEED, Smoke
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("smoke") / "smoke.zarr"
+    assert list(generate(out, num=30, workers=1))[-1] == 30
+    return out
+
+
+def test_test_tasks_are_patches_of_all_context_sizes() -> None:
+    strata = Smoke().tests(32, seed=1)["test"]
+    assert [len(stratum.task) for stratum in strata] == [2] * 16
+    sizes = np.array([stratum.task.xc.shape[1] for stratum in strata])
+    assert NUM_CONTEXT[0] <= sizes[0] and sizes[-1] <= NUM_CONTEXT[1] and np.ptp(np.diff(sizes)) <= 2
+    for stratum in strata:
+        points = torch.cat([stratum.task.xc, stratum.task.xt], dim=1)
+        assert points.shape[1] == 32**2
+        assert torch.isin(points, torch.from_numpy(AXIS)).all()
+        assert ((points.amax(1) - points.amin(1)) == AXIS[31] - AXIS[0]).all()
+
+
+def test_simulations_of_the_test_are_none_of_the_data_sets() -> None:
+    assert not set(Plumes.draw(range(256), TEST_SEED + 1).radius) & set(Plumes.draw(range(256), 0).radius)
+
+
+def test_from_data_to_a_model_its_scores_and_pictures(call: Callable[..., str], data: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "run" / "model.safetensors"
+    model = ("--model", "convcnp", "--symmetry", "approx")
+    call("train", "smoke", "--data", data, *model, "--steps", 2, "--out", weights.parent)
+    assert "| test |" in call("evaluate", "smoke", "--weights", weights, "--tasks", 32)
+    call("plot", "smoke", "--weights", weights, "--out", tmp_path / "figures")
+    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"simulations.png", "predictions.png"}
+
+
+def test_without_data_the_error_tells_how_to_make_them(call: Callable[..., str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="aenp data smoke --num"):
+        call("train", "smoke", "--data", tmp_path / "none.zarr", "--model", "convcnp", "--symmetry", "exact")
+
+
+def test_paper_sizes() -> None:
+    """Appendix E.2: 128 pseudo-tokens, nine layers, D_z = 128, 8 heads; a U-Net; C8 with 128 channels."""
+    pttnp = Smoke().model("pttnp", "approx", "paper")
+    assert (pttnp.dim, pttnp.heads, len(pttnp.pseudo_values)) == (128, 8, 128)
+    assert Smoke().model("convcnp", "approx", "paper").fixed_inputs.num == 16
+    assert Smoke().model("equivcnp", "exact", "paper").arguments["group"] == "C8"
