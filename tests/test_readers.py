@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from aenp.data.gridded import elevation_at, open_gridded
-from aenp.data.points import open_points
+from aenp.data.points import is_scattered, open_points
 from aenp.data.sources import same_units, same_variable
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -193,14 +193,14 @@ def test_sea_is_missing() -> None:
     field = open_gridded(data("wfde5_uk_0p5_hourly_2017-01.nc"), "t2m", period=("2017-01-03", "2017-01-03"))
     points = open_points(data("wfde5_uk_0p5_hourly_2017-01.nc"), "t2m", period=("2017-01-03", "2017-01-03"))
     assert 0.5 < float(field.isnull().mean()) < 0.6
-    assert len(points) == int(field.notnull().sum()) and points.attrs == {"units": "K"}
+    assert len(points) == int(field.notnull().sum()) and points.attrs["units"] == "K"
 
 
 def test_real_stations() -> None:
     box, year = (35, 60, 10, 45), ("2010", "2010")
     era5, stations = (open_points(data(STATIONS), name, box, year) for name in ("t2m_era5", "tmean_gsod"))
     assert list(era5) == ["time", "latitude", "longitude", "elevation", "value"]
-    assert (era5.attrs, stations.attrs) == ({"units": "K"}, {"units": "degC"})
+    assert (era5.attrs["name"], era5.attrs["units"], stations.attrs["units"]) == ("t2m_era5", "K", "degC")
     assert 1000 < len(era5.drop_duplicates(["latitude", "longitude"])) < 1200
     both = era5.merge(stations, on=["time", "latitude", "longitude"])
     assert abs((both.value_x - both.value_y).mean() - 273.15) < 1
@@ -220,7 +220,7 @@ TABLE = pd.DataFrame(
     {"time": TIMES[:3], "latitude": [50.0, 51, 52], "longitude": [-5.0, 0, 5], "elevation": [3.0, np.nan, 9],
      "value": [280.0, 281, 282]}
 )  # fmt: skip
-TABLE.attrs["units"] = "K"
+TABLE.attrs |= {"name": "t2m", "units": "K"}
 
 
 def scattered(table: pd.DataFrame) -> xr.Dataset:
@@ -246,7 +246,9 @@ TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame | xr.Dataset]] = {
 
 @pytest.mark.parametrize("form", TABLES)
 def test_points_read_the_same_in_any_form(form: str) -> None:
-    pd.testing.assert_frame_equal(open_points(TABLES[form](TABLE.copy())), TABLE)
+    points = open_points(TABLES[form](TABLE.copy()))
+    pd.testing.assert_frame_equal(points, TABLE)
+    assert points.attrs == TABLE.attrs
 
 
 @pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("csv", ";"), ("tsv", "\t"), ("csv.gz", ",")])
@@ -269,7 +271,7 @@ def test_points_from_a_scattered_file_and_a_part_of_it(tmp_path: Path) -> None:
 def test_points_of_a_field_are_its_values_that_are_not_missing() -> None:
     field = FIELD.where(FIELD > 280)
     points = open_points(from_zero(field))
-    assert len(points) == int(field.notnull().sum()) and points.attrs == {"units": "K"}
+    assert len(points) == int(field.notnull().sum()) and points.attrs == {"name": "t2m", **FIELD.attrs}
     at = {name: xr.DataArray(points[name]) for name in ("time", "latitude", "longitude")}
     assert np.array_equal(field.sel(at).values, points["value"].to_numpy())
 
@@ -277,6 +279,7 @@ def test_points_of_a_field_are_its_values_that_are_not_missing() -> None:
 def test_points_of_a_curved_grid() -> None:
     y, x = np.meshgrid(LATITUDES, LONGITUDES, indexing="ij")
     curved = xr.DataArray(FIELD[0].values, dims=("j", "i"), coords={"lat": (("j", "i"), y), "lon": (("j", "i"), x + y)})
+    assert not is_scattered(FIELD) and all(map(is_scattered, (curved, TABLE, scattered(TABLE))))
     points = open_points(curved, region=(51, 52, 40, 90))
     assert len(points) == int(((y >= 51) & (y <= 52) & (x + y >= 40)).sum())
     with pytest.raises(ValueError, match=r"latitude lat has the dimensions \('j', 'i'\).*open_points"):

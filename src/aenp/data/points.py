@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 import xarray as xr
@@ -39,8 +39,8 @@ def open_points(
 ) -> pd.DataFrame:
     """A row for each observation, without NaN: `latitude`, `longitude`, `value`, and `time` and `elevation` if known.
 
-    Longitudes are in [−180, 180), or in a region across the date line go on beyond 180; times are UTC, and
-    `attrs["units"]` are the units of the values, where they are known.
+    Longitudes are in [−180, 180), or in a region across the date line go on beyond 180; times are UTC. `attrs` has the
+    `name` of the variable, and its `units` and `long_name` where they are known.
 
     Args:
         source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
@@ -50,10 +50,8 @@ def open_points(
         period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
     """
     where = describe(source)
-    if isinstance(source, pd.DataFrame):
-        table = _from_table(source, variable, where)
-    elif not isinstance(source, xr.Dataset | xr.DataArray) and where.lower().endswith(TABLES):
-        table = _from_table(_read_table(where), variable, where)
+    if is_table(source):
+        table = _from_table(source if isinstance(source, pd.DataFrame) else read_table(where), variable, where)
     else:
         table = _from_dataset(open_dataset(source), variable, region, period, where)
     if period is not None and "time" not in table:
@@ -71,7 +69,24 @@ def open_points(
     return chosen.reset_index(drop=True)
 
 
-def _read_table(path: str) -> pd.DataFrame:
+def is_table(source: Source) -> bool:
+    """Whether this is a table, in memory or in a file."""
+    in_file = isinstance(source, str | os.PathLike) and str(source).lower().endswith(TABLES)
+    return in_file or isinstance(source, pd.DataFrame)
+
+
+def is_scattered(source: Source) -> bool:
+    """Whether each value has a place of its own: a table, or a data set where latitude and longitude go together."""
+    if is_table(source):
+        return True
+    dataset = with_coordinates(open_dataset(source), "latitude", "longitude")
+    latitude, longitude = (find(dataset.coords, kind) for kind in ("latitude", "longitude"))
+    if latitude is None or longitude is None:
+        return False
+    return bool(set(dataset[latitude].dims) & set(dataset[longitude].dims))
+
+
+def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     """The table in the file, whose columns are separated by commas, semicolons or tabs."""
     if not Path(path).exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -103,8 +118,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.Dat
     if "time" in out:
         out["time"] = _times(out["time"], where)
     unit = TITLE.search(plain[value])
-    units = unit[1] if unit else units_of(table.attrs)
-    out.attrs = {} if units is None else {"units": units}
+    out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
     return out[[name for name in COLUMNS if name in out]]
 
 
@@ -158,6 +172,12 @@ def _from_dataset(
     if 0 in field.shape:
         raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind != "elevation"})
     table = field.to_dataframe(name="value").reset_index().rename(columns=found)
-    units = units_of(field.attrs)
-    table.attrs = {} if units is None else {"units": units}
+    table.attrs = _attributes(str(field.name), field.attrs)
     return table[[name for name in COLUMNS if name in table]]
+
+
+def _attributes(name: str, attributes: dict[str, Any]) -> dict[str, str]:
+    """What is known of the values; a table that was read before tells their name."""
+    known = {"name": attributes.get("name", name) if name == "value" else name}
+    known |= {"units": units_of(attributes), "long_name": attributes.get("long_name")}
+    return {key: str(value) for key, value in known.items() if value is not None}

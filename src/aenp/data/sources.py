@@ -1,7 +1,7 @@
 """What a file or data set holds: its variable, where its coordinates are, in which units, and the part asked for."""
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def _same(a: str, b: str, groups: tuple[set[str], ...]) -> bool:
     return a == b or any(a in group and b in group for group in groups)
 
 
-def units_of(attributes: Mapping[Hashable, Any]) -> str | None:
+def units_of(attributes: Mapping[Any, Any]) -> str | None:
     """The units, where they are known."""
     units = attributes.get("units")
     return None if units in (None, "", "unknown") else str(units)
@@ -221,7 +221,7 @@ def no_data(where: str, region: Region | None, period: Period | None, coordinate
     asked = [f"region {region} (south, north, west, east)"] * (region is not None)
     asked += [f"period {period}"] * (period is not None)
     part = f" in {' and '.join(asked)}" if asked else ""
-    return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'nothing'}")
+    return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'nothing but missing values'}")
 
 
 def _extent(coordinates: Mapping[str, Any]) -> str:
