@@ -19,6 +19,8 @@ Examples:
   aenp plot gp --out figures                                    what each model predicts
   aenp train gp --model convcnp --symmetry approx --minutes 10  a model of your own; Ctrl-C saves it
   aenp train gp --model convcnp --symmetry approx --resume      ... and this goes on
+  aenp fit t2m.nc --minutes 20 --out runs/own                   a model of your own field or stations
+  aenp predict --weights runs/own/model.safetensors --context stations.csv --target grid.nc --out prediction.nc
   aenp families                                                 every architecture, with its equivariance errors
 """
 
@@ -232,6 +234,85 @@ def make_data(
             bar.update(line, completed=done)
     print(f"{out} has {num} simulations. Train on them by")
     print(f"  aenp train {which} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")
+
+
+@app.command
+def fit(
+    data: Positional[Path],
+    family: str = "convcnp",
+    symmetry: Annotated[Literal["none", "exact", "approx"], arg(metavar="{none,exact,approx}")] = "approx",
+    minutes: float = 20.0,
+    variable: Annotated[str | None, arg(metavar="NAME")] = None,
+    region: Annotated[tuple[float, float, float, float] | None, arg(metavar="S N W E")] = None,
+    period: Annotated[tuple[str, str] | None, arg(metavar="FIRST LAST")] = None,
+    steps: Annotated[int | None, arg(metavar="N")] = None,
+    seed: int = 0,
+    out: Path = Path("runs/fit"),
+    resume: bool = False,
+) -> None:
+    """Train a model on your own field or stations. Ctrl-C saves it, and `--resume` goes on.
+
+    Example: aenp fit t2m.nc --region 36 47 6 19 --minutes 20 --out runs/italy
+
+    Args:
+        data: a field in NetCDF, GRIB or Zarr, or a CSV table of stations with time, latitude, longitude and a value.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        symmetry: approx learns local effects too, exact is the same everywhere, none knows no symmetry.
+        minutes: how long to train.
+        variable: name of the values, where there are several.
+        region: south, north, west, east in degrees; by default all of the data.
+        period: first and last date, such as 2019-03-01 2019-03-15.
+        steps: a number of training steps, in place of minutes.
+        seed: of parameters, tasks and dropout.
+        out: directory for the model, logs and checkpoints.
+        resume: go on with the training in that directory, with the same arguments; minutes or steps may be more.
+    """
+    from aenp.fitting import fit_in
+
+    outcome = fit_in(out, data, family, symmetry, minutes, variable, region, period, steps, seed, resume)[1]
+    done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
+    if not outcome.finished:
+        again = [word for word in sys.argv[1:] if word != "--resume"]
+        print(f"Stopped after {done}. This goes on:\n  {shlex.join(['aenp', *again, '--resume'])}")
+        sys.exit(130)
+    weights = shlex.quote(str(out / "model.safetensors"))
+    print(f"Finished after {done}. Predict by")
+    print(f"  aenp predict --weights {weights} --context stations.csv --target grid.nc --out prediction.nc")
+
+
+@app.command(name="predict")
+def predict_field(
+    weights: Path,
+    context: Path,
+    target: str,
+    out: Path,
+    variable: Annotated[str | None, arg(metavar="NAME")] = None,
+    plot: Annotated[Path | None, arg(metavar="PNG")] = None,
+    coast: Annotated[Path | None, arg(metavar="PATH")] = None,
+) -> None:
+    """Predict a field from observations, with a model of `aenp fit`: mean, std, the equivariant part, local effects.
+
+    Example: aenp predict --weights runs/fit/model.safetensors --context stations.csv --target 36,47,6,19,0.25
+    --out prediction.nc --plot map.png
+
+    Args:
+        weights: the model.
+        context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
+        target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees.
+        out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
+        variable: name of the values in the context; by default that in training, or the only one.
+        plot: a map to draw.
+        coast: a file with topography or a land–sea mask, for coastlines on the map.
+    """
+    from aenp.fields import FieldModel, write
+
+    model = FieldModel.load(weights)
+    prediction = model.predict(context, target, variable, progress=True)
+    print(write(prediction, out))
+    if plot is not None:
+        from aenp.mapping import map_prediction
+
+        print(map_prediction(prediction, model.observed(context, variable), plot, coast))
 
 
 @app.command

@@ -37,7 +37,7 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
     if chunk < 1:
         raise ValueError(f"chunk, the number of targets at a time, must be at least 1; got {chunk}")
     task = model.task(task)
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         state = model.encode(task)
         raw = torch.cat([model.decode(state, xt) for xt in task.xt.split(chunk, dim=1)], dim=1)
         return model.likelihood(raw)
@@ -61,7 +61,7 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
     xt, target_mask = grown.xt, grown.target_mask
     drawn = torch.ones_like(xt[..., 0], dtype=torch.bool) if target_mask is None else target_mask
     samples = grown.yc.new_full((len(grown), xt.shape[1], task.dim_y), torch.nan)
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         for n in torch.randperm(xt.shape[1]).tolist():
             now = slice(n, n + 1)
             # The task holds all targets at every step, so that a model with a grid lays the same one each time.
@@ -77,7 +77,7 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
 
 
 @contextmanager
-def _evaluating(model: NeuralProcess) -> Iterator[None]:
+def evaluating(model: NeuralProcess) -> Iterator[None]:
     """Within this context the model and all its parts are in evaluation mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -61,7 +61,7 @@ def curves(
     ncols = min(len(legend), 2 * columns)
     figure.legend(legend.values(), legend.keys(), loc="upper center", ncols=ncols, frameon=False)
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.1 + 0.25 * -(-len(legend) // ncols)) / size[1]))
-    return _write(figure, file)
+    return write(figure, file)
 
 
 def images(
@@ -86,7 +86,7 @@ def images(
     for axis in axes[:, 0]:
         axis.set_ylabel(y)
     figure.colorbar(picture, ax=axes, label=unit, shrink=0.6)
-    return _write(figure, file)
+    return write(figure, file)
 
 
 def maps(models: Mapping[str, NeuralProcess], task: Task, unit: str, file: Path) -> Path:
@@ -117,10 +117,11 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, unit: str, file: Path)
         error = draw(axes[1, column], errors[label], "absolute error", worst, "viridis")
     figure.colorbar(value, ax=axes[0], label=unit)
     figure.colorbar(error, ax=axes[1], label=f"error of {unit}")
-    return _write(figure, file)
+    return write(figure, file)
 
 
-def _write(figure: Figure, file: Path) -> Path:
+def write(figure: Figure, file: Path) -> Path:
+    """Writes the figure, closes it, and gives the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=110)
     pyplot.close(figure)

@@ -5,27 +5,29 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
+from torch import nn
 
 from aenp._version import __version__
-from aenp.configured import build
+from aenp.configured import Configured, build
 from aenp.process import NeuralProcess
 
 FORMAT = 1
+Model = TypeVar("Model", bound=nn.Module)
 
 
-def save(model: NeuralProcess, path: str | os.PathLike[str]) -> None:
+def save(model: Configured, path: str | os.PathLike[str]) -> None:
     """Writes the model's parameters and configuration to one file, which `aenp.load` turns back into the model.
 
     The file appears under its name only when it is whole.
     """
     path = Path(path)
-    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    header = {"format": FORMAT, "version": __version__, "model": model.configuration()}
-    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    module: Any = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    header = {"format": FORMAT, "version": __version__, "model": module.configuration()}
+    tensors = {name: value.detach().contiguous() for name, value in module.state_dict().items()}
     with written_whole(path) as temporary:
         temporary.write_bytes(serialise(tensors, metadata={"aenp": json.dumps(header)}))
 
@@ -49,6 +51,11 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, is not a model of aenp, or was written by a later version.
     """
+    return load_as(NeuralProcess, path, device)  # type: ignore[type-abstract]
+
+
+def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu") -> Model:
+    """As `load`, for a saved object of this kind."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no saved model at {path}")
@@ -64,6 +71,9 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
     except (AttributeError, KeyError, TypeError, RuntimeError) as error:
         saved = f"saved by aenp {header['version']}"
         raise ValueError(f"{path}, {saved}, does not fit the model it describes: {error}") from error
+    if not isinstance(model, kind):
+        own = type(model).__name__
+        raise ValueError(f"{path} holds a {own}, not a {kind.__name__}; load it by aenp.{own}.load")
     return model.to(device).eval()
 
 

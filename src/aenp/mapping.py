@@ -1,0 +1,87 @@
+"""Maps of predictions, with coastlines."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+
+from aenp.data.gridded import open_gridded
+from aenp.data.sources import find, wrap
+from aenp.plotting import write
+
+PANELS = {
+    "mean": ("prediction", "viridis"),
+    "std": ("standard deviation", "magma"),
+    "equivariant_mean": ("equivariant part", "viridis"),
+    "local_effect": ("local effect", "RdBu_r"),
+}
+
+
+def map_prediction(
+    prediction: xr.Dataset, observed: pd.DataFrame, file: Path, coast: str | os.PathLike[str] | None = None
+) -> Path:
+    """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
+
+    Args:
+        prediction: what `FieldModel.predict` gives; of several times the first is drawn.
+        observed: the observations, as `open_points` gives them.
+        file: the picture to write.
+        coast: a topography or land–sea mask, whose shore is drawn as coastline.
+    """
+    if "time" in prediction.dims:
+        prediction = prediction.isel(time=0)
+    if "time" in prediction.coords and "time" in observed:
+        observed = observed[observed["time"] == prediction["time"].values]
+    panels = [name for name in PANELS if name in prediction]
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4 * len(panels), 4), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    limits = _limits(prediction, ["mean", "equivariant_mean"])
+    for axis, name in zip(axes[0], panels, strict=True):
+        title, colours = PANELS[name]
+        low, high = limits if name in ("mean", "equivariant_mean") else _limits(prediction, [name])
+        if name == "local_effect":
+            low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
+        image = _draw(axis, prediction[name], colours, low, high)
+        figure.colorbar(image, ax=axis, label=f"{title} [{prediction[name].attrs.get('units') or '1'}]", shrink=0.8)
+        axis.scatter(observed["longitude"], observed["latitude"], s=4, c="white", edgecolors="black", linewidths=0.4)
+        axis.set(title=title, xlabel="longitude [°]")
+        if coast is not None:
+            draw_coast(axis, coast)
+    axes[0, 0].set_ylabel("latitude [°]")
+    when = f", {pd.Timestamp(prediction['time'].values):%Y-%m-%d %H:%M}" if "time" in prediction.coords else ""
+    figure.suptitle(f"{prediction['mean'].attrs['long_name']}{when}")
+    return write(figure, file)
+
+
+def draw_coast(axis: Axes, coast: str | os.PathLike[str] | xr.DataArray) -> None:
+    """The shore within the axis' limits: where a topography is 0, or a land–sea mask one half."""
+    (west, east), (south, north) = axis.get_xlim(), axis.get_ylim()
+    field = open_gridded(coast, region=(south, north, west, east))[0]
+    level = 0.5 if float(field.max()) <= 1 else 0.0
+    axis.contour(field.longitude, field.latitude, field.values, levels=[level], colors="black", linewidths=0.7)
+    axis.set(xlim=(west, east), ylim=(south, north))
+
+
+def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]:
+    values = np.concatenate([prediction[name].values.ravel() for name in names if name in prediction])
+    return float(values.min()), float(values.max())
+
+
+def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
+    """The values in colour at their places, as cells of a grid or as dots."""
+    latitude, longitude = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
+    longitude = wrap(longitude.values)
+    style: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high}
+    if values.ndim == 1:
+        return axis.scatter(longitude, latitude, c=values, s=16, **style)
+    order = np.argsort(longitude) if longitude.ndim == 1 else slice(None)
+    values = values.transpose(*latitude.dims, ...)
+    return axis.pcolormesh(longitude[order], latitude, values.values[..., order], shading="nearest", **style)
