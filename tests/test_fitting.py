@@ -1,5 +1,6 @@
 """fit: from a field or a table to a model in the user's units."""
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,3 +99,9 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
 def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(field(), steps=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tmp_path: Path) -> None:
+    runpy.run_path(str(Path(__file__).parents[1] / "docs" / "tutorial_own_data.py"))["main"](0.05, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "prediction.nc", "map.png"}
