@@ -20,15 +20,21 @@ benchmark: .venv/installed
 docs: .venv/installed
 	$(BIN)/aenp families > docs/models.md
 
-GP := tnp-none tnp-exact tnp-approx convcnp-exact convcnp-approx relaxedconvcnp-approx equivcnp-exact equivcnp-approx
+BOTH := convcnp-exact convcnp-approx relaxedconvcnp-approx equivcnp-exact equivcnp-approx
+GP := $(addprefix runs/gp/,tnp-none tnp-exact tnp-approx $(BOTH))
+SMOKE := $(addprefix runs/smoke/,pttnp-none pttnp-exact pttnp-approx $(BOTH))
 
-weights: $(GP:%=runs/gp/%/model.json)
-	$(BIN)/python -m aenp.shipping $(GP:%=runs/gp/%)
+weights: $(GP:%=%/model.json) $(SMOKE:%=%/model.json)
+	$(BIN)/python -m aenp.shipping $(GP) $(SMOKE)
 
-.PRECIOUS: runs/gp/%/model.json
-runs/gp/%/model.json: | .venv/installed
-	$(BIN)/aenp train gp --model $(word 1,$(subst -, ,$*)) --symmetry $(word 2,$(subst -, ,$*)) \
-		$(if $(wildcard runs/gp/$*/run.json),--resume,--threads 1)
+$(SMOKE:%=%/model.json): | smoke.zarr
+smoke.zarr: | .venv/installed
+	$(BIN)/aenp data smoke --num 6000 --out smoke.zarr
+
+.PRECIOUS: runs/%/model.json
+runs/%/model.json: | .venv/installed
+	$(BIN)/aenp train $(*D) --model $(word 1,$(subst -, ,$(*F))) --symmetry $(word 2,$(subst -, ,$(*F))) \
+		$(if $(wildcard runs/$*/run.json),--resume,--threads 1)
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
