@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aenp.experiments import shipped_models
+from aenp.experiments import key
+from aenp.experiments.gp import Gibbs
 
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
@@ -90,7 +91,9 @@ def test_plot(call: Callable[..., str], tmp_path: Path) -> None:
 def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp_path: Path) -> None:
     page = call("reproduce", "gp", "--tasks", 128, "--out", tmp_path)
     assert (tmp_path / "README.md").read_text() == page.removesuffix("\n")
-    assert list(json.loads((tmp_path / "results.json").read_text())["models"]) == list(shipped_models("gp"))
+    assert list(json.loads((tmp_path / "results.json").read_text())["models"]) == [
+        key(*model) for model in Gibbs.models
+    ]
     for label in ("TNP (T~)", "ConvCNP (T~)", "ground truth"):
         assert f"| {label} |" in page
     assert "-0.406 ± 0.004" in page

@@ -24,8 +24,9 @@ Examples:
   aenp families                                                 every architecture, with its equivariance errors
 """
 
-ExperimentName = Literal["gp", "smoke"]
+ExperimentName = Literal["gp", "smoke", "era5-2d"]
 Data = Annotated[Path | None, arg(metavar="PATH")]
+Split = Annotated[str | None, arg(metavar="SPLIT")]
 Family = Annotated[str | None, arg(metavar="FAMILY")]
 SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, arg(metavar="{none,exact,approx}")]
 
@@ -39,6 +40,7 @@ def train(
     symmetry: SymmetryName = None,
     preset: Annotated[Literal["cpu", "paper"] | None, arg(metavar="{cpu,paper}")] = None,
     data: Data = None,
+    split: Split = None,
     steps: Annotated[int | None, arg(metavar="N")] = None,
     minutes: Annotated[float | None, arg(metavar="MINUTES")] = None,
     out: Annotated[Path | None, arg(metavar="PATH")] = None,
@@ -60,6 +62,7 @@ def train(
         symmetry: none, exact or approx.
         preset: cpu, small and quick (the default), or paper, its sizes and schedule, for a GPU.
         data: where the experiment's data are, if it needs any.
+        split: how its data are split into training and test data, such as paper, if there is a choice.
         steps: budget in steps; by default the preset's.
         minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
         out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
@@ -84,6 +87,7 @@ def train(
         "symmetry": symmetry,
         "preset": preset,
         "data": None if data is None else str(data),
+        "split": split,
         "steps": steps,
         "minutes": minutes,
         "learning_rate": learning_rate,
@@ -115,6 +119,7 @@ def evaluate(
     tasks: int = 4096,
     seed: int = 1,
     data: Data = None,
+    split: Split = None,
     json: bool = False,
 ) -> None:
     """Score one model on an experiment's test tasks, beside the oracles on the same tasks.
@@ -129,6 +134,7 @@ def evaluate(
         tasks: number of tasks in each test set, rounded up to whole strata.
         seed: of the test tasks.
         data: where the experiment's data are, if it needs any.
+        split: how its data are split into training and test data, such as paper, if there is a choice.
         json: print JSON.
     """
     from json import dumps
@@ -145,7 +151,7 @@ def evaluate(
         loaded = pretrained(f"{experiment}/{name}")
     else:
         raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
-    evaluation = Evaluation(EXPERIMENTS[experiment](data), {name: loaded}, tasks, seed)
+    evaluation = Evaluation(EXPERIMENTS[experiment](data, split), {name: loaded}, tasks, seed)
     print(dumps(evaluation.as_json(), indent=1) if json else evaluation.tables())
 
 
@@ -156,6 +162,7 @@ def plot(
     out: Path = Path("figures"),
     seed: int = 1,
     data: Data = None,
+    split: Split = None,
 ) -> None:
     """Draw an experiment's figures.
 
@@ -167,12 +174,13 @@ def plot(
         out: directory of the figures.
         seed: of the tasks that are drawn.
         data: where the experiment's data are, if it needs any.
+        split: how its data are split into training and test data, such as paper, if there is a choice.
     """
     from aenp.experiments import EXPERIMENTS, shipped_models
     from aenp.saving import load
 
     models = {str(path): load(path) for path in weights} or shipped_models(experiment)
-    for file in EXPERIMENTS[experiment](data).figures(models, out, seed):
+    for file in EXPERIMENTS[experiment](data, split).figures(models, out, seed):
         print(file)
 
 
@@ -183,6 +191,7 @@ def reproduce(
     seed: int = 1,
     out: Annotated[Path | None, arg(metavar="PATH")] = None,
     data: Data = None,
+    split: Split = None,
 ) -> None:
     """Evaluate the shipped models: the paper's tables with its numbers beside ours, and its figures.
 
@@ -194,12 +203,13 @@ def reproduce(
         seed: of the test tasks.
         out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
         data: where the experiment's data are, if it needs any.
+        split: how its data are split into training and test data, such as paper, if there is a choice.
     """
     from aenp.experiments import EXPERIMENTS, shipped_models
     from aenp.reproduction import write
 
     out = out or Path("results", experiment)
-    print(write(EXPERIMENTS[experiment](data), shipped_models(experiment), out, tasks, seed))
+    print(write(EXPERIMENTS[experiment](data, split), shipped_models(experiment), out, tasks, seed))
 
 
 @app.command(name="data")

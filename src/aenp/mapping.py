@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from numpy import ndarray
 
 from aenp.data.gridded import open_gridded
 from aenp.data.sources import find, wrap
@@ -58,6 +61,48 @@ def map_prediction(
     axes[0, 0].set_ylabel("latitude [°]")
     when = f", {pd.Timestamp(prediction['time'].values):%Y-%m-%d %H:%M}" if "time" in prediction.coords else ""
     figure.suptitle(f"{prediction['mean'].attrs['long_name']}{when}")
+    return write(figure, file)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map: its title, a field `(latitude, longitude)`, its unit, and its colours."""
+
+    title: str
+    values: Float[ndarray, "latitude longitude"]
+    unit: str
+    colours: str = "viridis"
+
+
+def map_panels(
+    panels: Sequence[Panel],
+    latitude: Float[ndarray, " latitude"],
+    longitude: Float[ndarray, " longitude"],
+    file: Path,
+    coast: Path,
+    columns: int = 3,
+) -> Path:
+    """The panels in rows, with coastlines; those with the same unit share a scale, and effects are white at zero."""
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(4 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    limits = {}
+    for unit in {panel.unit for panel in panels}:
+        values = np.concatenate([panel.values.ravel() for panel in panels if panel.unit == unit])
+        limits[unit] = float(np.nanmin(values)), float(np.nanmax(values))
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        low, high = limits[panel.unit]
+        if panel.colours == "RdBu_r":
+            low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
+        field = xr.DataArray(panel.values, coords=[("latitude", latitude), ("longitude", longitude)])
+        figure.colorbar(_draw(axis, field, panel.colours, low, high), ax=axis, label=f"[{panel.unit}]", shrink=0.9)
+        axis.set_title(panel.title, fontsize=10)
+        draw_coast(axis, coast)
+    for axis in axes[-1]:
+        axis.set_xlabel("longitude [°]")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("latitude [°]")
     return write(figure, file)
 
 

@@ -60,7 +60,7 @@ CRPS in units of y, and the share of targets in the central 50, 90 and 95 % inte
 ## Training of the shipped models
 
 {training}
-{figures}
+{findings}{figures}
 """
 
 
@@ -201,6 +201,7 @@ class Evaluation:
             deviation=self.metric_table("equivariance_deviation", "deviation"),
             calibration=self.calibration_table(),
             training=self.training_table(),
+            findings=_section(self.experiment.findings(self.models, self.seed)),
             figures="".join(f"\n![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures),
         )
 
@@ -220,6 +221,10 @@ def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
     """The strata one by one, with a progress bar on standard error."""
     console = Console(stderr=True)
     return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _section(text: str) -> str:
+    return f"\n{text}" if text else ""
 
 
 def _cell(column: Column, name: str) -> str:

@@ -26,6 +26,7 @@ class Settings:
     symmetry: Symmetry
     preset: Preset = "cpu"
     data: str | None = None
+    split: str | None = None
     steps: int | None = None
     minutes: float | None = None
     learning_rate: float | None = None
@@ -119,7 +120,8 @@ def run(out: Path, asked: dict[str, Any], resume: bool = False) -> Outcome:
     settings = directory.resume(asked) if resume else Settings(**asked)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    experiment = EXPERIMENTS[settings.experiment](None if settings.data is None else Path(settings.data))
+    data = None if settings.data is None else Path(settings.data)
+    experiment = EXPERIMENTS[settings.experiment](data, settings.split)
     model = experiment.model(settings.model, settings.symmetry, settings.preset, settings.seed)
     recipe = settings.recipe()
     tasks, best = experiment.validation()

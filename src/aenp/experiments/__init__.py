@@ -1,12 +1,13 @@
 """The paper's experiments by name."""
 
+from aenp.experiments.era5 import Temperature
 from aenp.experiments.experiment import Experiment, Preset, key
 from aenp.experiments.gp import Gibbs
 from aenp.experiments.smoke import Smoke
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained, shipped
 
-EXPERIMENTS: dict[str, type[Experiment]] = {experiment.name: experiment for experiment in (Gibbs, Smoke)}
+EXPERIMENTS: dict[str, type[Experiment]] = {experiment.name: experiment for experiment in (Gibbs, Smoke, Temperature)}
 
 
 def shipped_models(name: str) -> dict[str, NeuralProcess]:

@@ -71,13 +71,14 @@ class Experiment(ABC):
 
     Args:
         data: where its data are, if it needs any.
+        split: which of its `splits` of the data, the first by default.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     dim_x: ClassVar[int]
     dim_y: ClassVar[int] = 1
-    domain: ClassVar[Domain]
+    domain: Domain
     "Where the fixed inputs may differ from zero, unless a setting says otherwise."
     models: ClassVar[Sequence[tuple[str, Symmetry]]]
     settings: ClassVar[Mapping[Preset, Mapping[str, Setting]]]
@@ -85,11 +86,15 @@ class Experiment(ABC):
     "The paper's numbers: by column, then by model, as `tnp-approx`."
     remark: ClassVar[str] = ""
     "What a reader of the report must know to compare the numbers."
+    splits: ClassVar[tuple[str, ...]] = ()
+    "Names of the ways in which its data are split into training and test data, where there are several."
     norm: ClassVar[int]
     "p of the L_p norm in the equivariance deviation."
 
-    def __init__(self, data: Path | None = None) -> None:
-        self.data = data
+    def __init__(self, data: Path | None = None, split: str | None = None) -> None:
+        if split is not None and split not in self.splits:
+            raise ValueError(f"{self.name} has {', '.join(self.splits) or 'no'} splits; got {split!r}")
+        self.data, self.split = data, split
 
     @abstractmethod
     def source(self) -> Source:
@@ -106,6 +111,10 @@ class Experiment(ABC):
     @abstractmethod
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
         """Draws the experiment's figures, with every model in each, and gives the files written."""
+
+    def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
+        """What else the report is to tell of the models, as Markdown."""
+        return ""
 
     def model(self, family: str, symmetry: Symmetry, preset: Preset = "cpu", seed: int = 0) -> NeuralProcess:
         """The model of `family` at `symmetry`, untrained."""

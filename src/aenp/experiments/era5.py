@@ -1,0 +1,272 @@
+"""Surface air temperature on the grid (section 5.3 and appendix E.3)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from torch.distributions import Distribution
+
+from aenp.data.patches import Patches
+from aenp.experiments.experiment import PAPER, Experiment, Number, Setting, Stratum, eight
+from aenp.process import NeuralProcess
+from aenp.recipe import Recipe
+from aenp.report import markdown_table
+from aenp.task import Task
+
+STRATA = 16
+SHARES = (0.01, 1 / 3)
+CELLS_PER_UNIT = 16
+TOPOGRAPHY, LAND = "itu1511v2_topo_1_12deg.nc", "era5_lsm_0p25.nc"
+
+GRID = {"on_grid": True, "points_per_unit": float(CELLS_PER_UNIT)}
+SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}
+SMALL_FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
+PAPER_UNET = GRID | {"channels": 16, "growth": 2, "layers": 9, "kernel": 9}
+PAPER_FIXED = {"num": 16, "width": 16, "dropout": 0.5}
+
+EUROPE: dict[str, Number] = {
+    "pttnp-none": (1.14, 0.01),
+    "pttnp-exact": (1.06, 0.01),
+    "pttnp-approx": (1.22, 0.01),
+    "convcnp-exact": (1.11, 0.01),
+    "convcnp-approx": (1.18, 0.01),
+    "relaxedconvcnp-approx": (1.20, 0.01),
+    "equivcnp-exact": (1.27, 0.01),
+    "equivcnp-approx": (1.36, 0.01),
+}
+US: dict[str, Number] = {
+    "pttnp-exact": (0.55, 0.01),
+    "pttnp-approx": (0.55, 0.01),
+    "convcnp-exact": (0.12, 0.02),
+    "convcnp-approx": (0.15, 0.02),
+    "relaxedconvcnp-approx": (0.22, 0.02),
+    "equivcnp-exact": (0.64, 0.02),
+    "equivcnp-approx": (0.69, 0.01),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a file: a period and a region, south, north, west, east."""
+
+    file: str
+    period: tuple[str, str]
+    region: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is trained and tested on; `step` are the degrees between points of the grid."""
+
+    train: Part
+    validation: Part
+    tests: Mapping[str, Part]
+    step: float
+
+
+ITALY = "era5_italy_0p25_3hourly_2022-05_06.nc", (36.4, 46.9, 6.57, 18.32)
+EUROPE_BOX, US_BOX = (35.0, 60.0, 10.0, 45.0), (30.0, 50.0, -120.0, -80.0)
+SPLITS = {
+    "italy": Split(
+        Part(ITALY[0], ("2022-05-01", "2022-06-12"), ITALY[1]),
+        Part(ITALY[0], ("2022-06-13", "2022-06-15"), ITALY[1]),
+        {
+            "Italy": Part(ITALY[0], ("2022-06-16", "2022-06-30"), ITALY[1]),
+            "UK": Part("era5_uk_0p25_hourly_2019-03.nc", ("2019-03-01", "2019-03-31"), (50.0, 58.0, -10.0, 2.0)),
+        },
+        step=0.25,
+    ),
+    "paper": Split(
+        Part("wfde5_2018.nc", ("2018-01-01", "2018-12-24"), EUROPE_BOX),
+        Part("wfde5_2018.nc", ("2018-12-25", "2018-12-31"), EUROPE_BOX),
+        {
+            "Europe": Part("wfde5_2019.nc", ("2019-01-01", "2019-12-31"), EUROPE_BOX),
+            "US": Part("wfde5_2019.nc", ("2019-01-01", "2019-12-31"), US_BOX),
+        },
+        step=0.5,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Temperatures in kelvin, `(time, latitude, longitude)`, and where they are, in degrees."""
+
+    values: Float[ndarray, "time x y"]
+    latitude: Float[ndarray, " x"]
+    longitude: Float[ndarray, " y"]
+
+
+class Temperature(Experiment):
+    """Patches of 32 × 32 points of the grid; x in units of 16 points, y in standard deviations of the training data."""
+
+    name = "era5-2d"
+    title = "Surface temperature, on the grid"
+    dim_x = 2
+    norm = 2
+    models = eight("pttnp")
+    splits = tuple(SPLITS)
+    settings = {  # noqa: RUF012
+        "cpu": {
+            "pttnp": Setting(
+                Recipe(steps=8_000, learning_rate=2e-3),
+                {
+                    "attention": "spectral",
+                    "wavelengths": (0.125, 8.0),
+                    "pseudo_tokens": 64,
+                    "pseudo_spread": 0.7,
+                    "dim": 64,
+                    "heads": 4,
+                    "layers": 3,
+                },
+                SMALL_FIXED | {"num": 64},
+            ),
+            "convcnp": Setting(Recipe(steps=4_000), SMALL_UNET, SMALL_FIXED),
+            "relaxedconvcnp": Setting(Recipe(steps=4_000), SMALL_UNET, SMALL_FIXED),
+            "equivcnp": Setting(
+                Recipe(steps=4_000),
+                GRID | {"group": "C8", "channels": 32, "layers": 6, "kernel": 7, "margin": 1},
+                SMALL_FIXED,
+            ),
+        },
+        "paper": {
+            "pttnp": Setting(
+                PAPER,
+                {"attention": "mlp", "pseudo_tokens": 128, "dim": 128, "heads": 8, "layers": 9},
+                {"num": 128, "width": 128, "dropout": 0.5},
+            ),
+            "convcnp": Setting(PAPER, PAPER_UNET, PAPER_FIXED),
+            "relaxedconvcnp": Setting(PAPER, PAPER_UNET | {"kernels": 1}, PAPER_FIXED),
+            "equivcnp": Setting(PAPER, GRID | {"group": "C8", "channels": 128, "layers": 9, "kernel": 9}, PAPER_FIXED),
+        },
+    }
+    paper = {"Europe": EUROPE, "US": US, "Italy": EUROPE, "UK": US}  # noqa: RUF012
+    remark = """\
+The paper trains on other data: WFDE5, half a degree, all of Europe in 2018, with the US in 2019 to test on; its columns
+show what it found there and are no target for these. Tasks of one region and two weeks are much alike, so that the
+standard errors, which are over tasks, are too small for other weeks."""
+
+    def __init__(self, data: Path | None = None, split: str | None = None) -> None:
+        super().__init__(data, split)
+        self.parts = SPLITS[self.split or self.splits[0]]
+        self.degrees = CELLS_PER_UNIT * self.parts.step
+        south, north, west, east = self.parts.train.region
+        half = self.parts.step / 2  # a point of the grid stands for the cell around it
+        box = ((south - half, north + half), (west - half, east + half))
+        self.domain = tuple((low / self.degrees, high / self.degrees) for low, high in box)
+
+    def source(self) -> Patches:
+        return replace(self._patches(self._fields(self.parts.train)), equal_sizes=True, num_targets=256)
+
+    def validation(self) -> tuple[list[Task], None]:
+        held_out = self._patches(self._fields(self.parts.validation))
+        return [held_out.batch(16, index, seed=0) for index in range(4)], None
+
+    def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
+        each = max(2, -(-tasks // STRATA))
+        edges = np.linspace(*SHARES, STRATA + 1)
+        tests = {}
+        for test, part in self.parts.tests.items():
+            fields = self._fields(part)
+            tests[test] = [
+                Stratum(self._patches(fields, (share, share)).batch(each, number, seed))
+                for number, share in enumerate(((edges[1:] + edges[:-1]) / 2).tolist())
+            ]
+        return tests
+
+    def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
+        from aenp.mapping import Panel, map_panels
+
+        fields = self._fields(next(iter(self.parts.tests.values())))
+        truth = fields.values[len(fields.values) // 2]
+        seen = _some(truth.size, seed)
+        context = np.full(truth.size, np.nan)
+        context[seen] = truth.ravel()[seen]
+        panels = [
+            Panel("context", context.reshape(truth.shape), "K"),
+            Panel("truth", truth, "K"),
+            Panel("elevation", self._elevation(fields), "m", "terrain"),
+        ]
+        for name in ("pttnp-approx", "convcnp-approx", "equivcnp-approx"):
+            if name in models:
+                equivariant, approximate = self._means(models[name], fields, truth, seed)
+                label = models[name].label
+                panels += [
+                    Panel(f"{label}, equivariant part", equivariant, "K"),
+                    Panel(label, approximate, "K"),
+                    Panel(f"{label}, local effect", approximate - equivariant, "K more", "RdBu_r"),
+                ]
+        where = fields.latitude, fields.longitude
+        return [map_panels(panels, *where, out / "local_effects.png", coast=self._file(LAND))]
+
+    def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
+        """How the local effects that models have learned go with elevation, which they have never been shown."""
+        fields = self._fields(next(iter(self.parts.tests.values())))
+        elevation = self._elevation(fields)
+        land = (elevation > 0) & np.isfinite(fields.values[0])
+        rows = []
+        for model in (model for model in models.values() if model.symmetry == "approx"):
+            effects = []
+            for number, time in enumerate(np.linspace(0, len(fields.values) - 1, 16).astype(int)):
+                equivariant, approximate = self._means(model, fields, fields.values[time], seed + number)
+                effects.append(approximate - equivariant)
+            effect = np.mean(effects, axis=0)
+            slope = np.polyfit(elevation[land] / 1000, effect[land], 1)[0]
+            rows.append([model.label, f"{np.corrcoef(elevation[land], effect[land])[0, 1]:.2f}", f"{slope:.1f}"])
+        table = markdown_table(["model", "correlation with elevation", "K per km"], rows)
+        return f"## Local effects and elevation\n\nOn land, the mean over 16 tasks of 100 observations:\n\n{table}\n"
+
+    def _fields(self, part: Part) -> Fields:
+        from aenp.data.gridded import open_gridded
+
+        field = open_gridded(self._file(part.file), "t2m", part.region, part.period)
+        return Fields(field.values.astype(np.float32), field.latitude.values, field.longitude.values)
+
+    def _file(self, name: str) -> Path:
+        if self.data is None:
+            raise ValueError(f"{self.name} needs --data, a directory with {name}")
+        return self.data / name
+
+    @cached_property
+    def _scale(self) -> tuple[float, float]:
+        """Mean and standard deviation of the training data."""
+        values = self._fields(self.parts.train).values
+        return float(np.nanmean(values, dtype=float)), float(np.nanstd(values, dtype=float))
+
+    def _patches(self, fields: Fields, shares: tuple[float, float] = SHARES) -> Patches:
+        mean, std = self._scale
+        return Patches((fields.values - mean) / std, self._axes(fields), 32, shares, least=64)
+
+    def _axes(self, fields: Fields) -> tuple[Float[ndarray, " x"], Float[ndarray, " y"]]:
+        return fields.latitude / self.degrees, fields.longitude / self.degrees
+
+    def _means(
+        self, model: NeuralProcess, fields: Fields, truth: Float[ndarray, "x y"], seed: int
+    ) -> tuple[Float[ndarray, "x y"], Float[ndarray, "x y"]]:
+        """The equivariant and the approximate mean in kelvin, all over the field, given some points of it."""
+        mean, std = self._scale
+        x = torch.from_numpy(np.stack(np.meshgrid(*self._axes(fields), indexing="ij"), axis=-1).reshape(1, -1, 2))
+        y = torch.from_numpy((truth.reshape(1, -1, 1) - mean) / std)
+        seen = _some(truth.size, seed)
+        with torch.no_grad():
+            both = model.symmetry_breaking(Task(x[:, seen], y[:, seen], x))
+        return mean + std * _image(both.equivariant, truth), mean + std * _image(both.approximate, truth)
+
+    def _elevation(self, fields: Fields) -> Float[ndarray, "x y"]:
+        from aenp.data.gridded import elevation_at
+
+        return elevation_at(self._file(TOPOGRAPHY), fields.latitude[:, None], fields.longitude)
+
+
+def _some(points: int, seed: int) -> Int[ndarray, " some"]:
+    """Which of so many points are seen."""
+    return np.random.default_rng(seed).permutation(points)[:100]
+
+
+def _image(prediction: Distribution, like: Float[ndarray, "x y"]) -> Float[ndarray, "x y"]:
+    return prediction.mean.view(like.shape).numpy()
