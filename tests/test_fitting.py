@@ -70,7 +70,7 @@ def test_training_learns_the_field(tmp_path: Path) -> None:
     for steps in (1, 60):
         error = fit(field(), "convcnp", steps=steps).predict(few, truth)["mean"] - truth
         errors.append(float(np.sqrt((error**2).mean())))
-    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 0.7 * errors[0]
 
 
 @pytest.mark.slow

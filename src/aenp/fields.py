@@ -153,7 +153,7 @@ class FieldModel(Configured, nn.Module):
         )
         return self._described(result)
 
-    def observed(self, context: Source, variable: str | None) -> pd.DataFrame:
+    def observed(self, context: Source, variable: str | None = None) -> pd.DataFrame:
         """The observations as a table, as `open_points` gives it; an error if their units are not the model's."""
         try:
             observed = open_points(context, variable or self.frame.name)
