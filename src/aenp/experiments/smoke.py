@@ -49,7 +49,7 @@ class Smoke(Experiment):
     settings = {  # noqa: RUF012
         "cpu": {
             "pttnp": Setting(
-                Recipe(steps=10_000, learning_rate=2e-3, clip=LOOSE),
+                Recipe(steps=7_000, learning_rate=2e-3, clip=LOOSE),
                 {
                     "attention": "spectral",
                     "wavelengths": (0.125, 8.0),
@@ -62,9 +62,9 @@ class Smoke(Experiment):
                 },
                 SMALL_FIXED | {"num": 64, "width": 64},
             ),
-            "convcnp": Setting(Recipe(steps=5_000, clip=LOOSE), SMALL_UNET, SMALL_FIXED),
-            "relaxedconvcnp": Setting(Recipe(steps=4_500, clip=LOOSE), SMALL_UNET, SMALL_FIXED),
-            "equivcnp": Setting(Recipe(steps=4_000, clip=LOOSE), SMALL_GROUP, SMALL_FIXED),
+            "convcnp": Setting(Recipe(steps=3_600, clip=LOOSE), SMALL_UNET, SMALL_FIXED),
+            "relaxedconvcnp": Setting(Recipe(steps=3_200, clip=LOOSE), SMALL_UNET, SMALL_FIXED),
+            "equivcnp": Setting(Recipe(steps=3_000, clip=LOOSE), SMALL_GROUP, SMALL_FIXED),
         },
         "paper": {
             "pttnp": Setting(
