@@ -1,5 +1,7 @@
 """FieldModel: what goes in as a table or a field comes out in the same units, on the target's own coordinates."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,10 +67,16 @@ def test_the_result_lies_on_the_targets_own_coordinates(model: FieldModel) -> No
     table = pd.DataFrame({"Lat": places.latitude, "Lon": places.longitude}, index=pd.Index(range(5, 40), name="site"))
     result = model.predict(stations(), table)["mean"]
     assert result.dims == ("site",) and result.site.values.tolist() == list(range(5, 40))
+    assert np.array_equal(result["Lat"], table["Lat"]) and np.array_equal(result["Lon"], table["Lon"])
     assert np.allclose(result, places, rtol=0, atol=1e-3)
 
-    result = model.predict(stations(), "41,45,-4,2,1")["mean"]
+    result = model.predict(stations(), "41,45.5,-4,2,1")["mean"]
     assert np.allclose(result, expected, rtol=0, atol=1e-3)
+
+    curved = xr.broadcast(expected.latitude, expected.longitude)
+    curved = xr.Dataset(coords={"lat": (("i", "j"), curved[0].data), "lon": (("i", "j"), curved[1].data)})
+    result = model.predict(stations(), curved)["mean"]
+    assert np.allclose(result, expected, rtol=0, atol=1e-3) and result["lat"].identical(curved["lat"])
 
 
 def test_files_do_as_well_as_what_is_in_them(model: FieldModel, tmp_path: Path) -> None:
@@ -93,6 +101,11 @@ def test_each_time_is_predicted_from_its_own_observations(model: FieldModel) -> 
         assert np.allclose(result.sel(time=day), model.predict(table, GRID)["mean"], rtol=0, atol=1e-3)
     rows = pd.DataFrame({"lat": [42.0, 42.0], "lon": [1.0, 1.0], "time": DAYS})
     assert np.allclose(model.predict(both, rows)["mean"], result.sel(latitude=42, longitude=1), rtol=0, atol=1e-2)
+    text = rows.assign(time=["2020-01-01T00:00Z", "2021-01-01"])
+    one = model.predict(both, text)["mean"]
+    assert one.dims == ("index",) and np.isnan(one[1]) and np.isclose(one[0], result[0].sel(latitude=42, longitude=1))
+    named = model.predict(both, GRID | {"valid_time": ["2020-01-02"]})["mean"]
+    assert named.dims == ("valid_time", "latitude", "longitude") and np.allclose(named, result[1:])
     other = xr.Dataset(coords=GRID | {"time": DAYS[1:] + pd.Timedelta("1D")})
     with pytest.raises(ValueError, match="share no time"):
         model.predict(both, other)
@@ -121,7 +134,12 @@ def test_chunks_change_nothing(model: FieldModel, monkeypatch: pytest.MonkeyPatc
     target = xr.DataArray(np.zeros((5, 7)), dims=("latitude", "longitude"), coords=GRID, name="z")
     lazy = model.predict(stations(), target.chunk(latitude=2, longitude=4))
     assert lazy["mean"].chunks == ((2, 2, 1), (4, 3))
-    assert np.allclose(lazy["mean"].compute(scheduler="synchronous"), whole["mean"], rtol=0, atol=1e-3)
+    computed = lazy.compute(scheduler="threads", num_workers=4)
+    assert np.allclose(computed["mean"], whole["mean"], rtol=0, atol=1e-3)
+    assert np.allclose(computed["local_effect"], whole["local_effect"], atol=1e-3)
+    days = xr.Dataset({"z": (("time", "latitude", "longitude"), np.zeros((2, 5, 7)))}, coords=GRID | {"time": DAYS})
+    both = pd.concat([stations().assign(time=day) for day in DAYS])
+    assert model.predict(both, days.chunk(time=1))["mean"].chunks == ((1, 1), (5,), (7,))
     monkeypatch.setattr(fields, "CHUNK", 4)
     assert np.allclose(model.predict(stations(), GRID)["std"], whole["std"], rtol=1e-4)
 
@@ -132,6 +150,18 @@ def test_a_saved_model_predicts_the_same(model: FieldModel, tmp_path: Path) -> N
     assert again.predict(stations(), GRID).identical(model.predict(stations(), GRID))
     with pytest.raises(ValueError, match="holds a FieldModel"):
         aenp.load(tmp_path / "model.safetensors")
+
+
+def test_places_without_coordinates_come_out_as_nan(model: FieldModel) -> None:
+    table = pd.DataFrame({"lat": [42.0, np.nan], "lon": [1.0, 1.0]})
+    assert np.isnan(model.predict(stations(), table)["mean"]).values.tolist() == [False, True]
+
+
+def test_in_a_new_process_the_error_tells_how_to_load_a_field_model(model: FieldModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "model.safetensors")
+    code = f"import aenp; aenp.load({str(tmp_path / 'model.safetensors')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "load it by aenp.FieldModel.load" in done.stderr
 
 
 def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
@@ -146,6 +176,10 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
         (stations(), {"latitude": [1.0]}, "needs a latitude and a longitude"),
         (stations(), "41,45,2,-4,1", "a grid is south,north,west,east,step"),
         (stations().drop(columns="lon"), GRID, "has no longitude"),
+        (stations().assign(t2m=lambda t: t["t2m"] - 273.15), GRID, "values are about .* Check variable and units"),
+        (stations().assign(t2m="warm"), GRID, "no column of numbers"),
+        (stations(), "50,58,-10", "a grid is south,north,west,east,step"),
+        (stations(), {"latitude": [], "longitude": []}, "no place to predict at"),
     ],
 )
 def test_what_cannot_be_is_an_error(model: FieldModel, context: object, target: object, message: str) -> None:

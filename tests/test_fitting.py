@@ -50,7 +50,26 @@ def test_tasks_are_normalised_and_the_last_dates_are_held_out() -> None:
     values = np.concatenate([data.source.batch(16, i, 0).yt.numpy().ravel() for i in range(8)])
     assert abs(np.nanmean(values)) < 0.2 and abs(np.nanstd(values) - 1) < 0.2
     assert len(data.source.fields) == 18 and len(data.validation) == 4
-    assert data.frame.box == [40.0, 44.5, 0.0, 5.5] and data.frame.degrees == 8.0
+    assert data.frame.box == [39.75, 44.75, -0.25, 5.75] and data.frame.degrees == 8.0
+
+
+def test_a_region_across_the_date_line_is_one_piece() -> None:
+    across = field().assign_coords(longitude=lambda f: (f.longitude + 177 + 180) % 360 - 180)
+    data = prepare(across)
+    assert data.frame.box == [39.75, 44.75, 176.75, 182.75]
+    task = data.source.batch(8, 0, 0)
+    assert float((task.xt.amax(1) - task.xt.amin(1)).max()) < 1
+    table = across.to_dataframe().dropna().reset_index()
+    assert prepare(table).frame.box == [40.0, 44.5, 177.0, 182.5]
+
+
+def test_a_run_goes_on_with_the_same_model_and_data_only(tmp_path: Path) -> None:
+    fit(field(), steps=1, out=tmp_path)
+    with pytest.raises(ValueError, match="is of other data"):
+        fit(field() + 1, steps=2, out=tmp_path, resume=True)
+    with pytest.raises(ValueError, match="is of another model"):
+        fit(field(), "pttnp", steps=2, out=tmp_path, resume=True)
+    assert fit(field(), steps=2, out=tmp_path, resume=True).frame.name == "t2m"
 
 
 def test_a_lazy_field_gives_the_same_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -58,7 +77,7 @@ def test_a_lazy_field_gives_the_same_tasks(monkeypatch: pytest.MonkeyPatch, tmp_
     task = prepare(tmp_path / "t2m.nc").source.batch(4, 0, 0)
     monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     source = prepare(tmp_path / "t2m.nc").source
-    assert not isinstance(source.fields, np.ndarray)
+    assert not isinstance(source.fields.field, np.ndarray)
     lazy = source.batch(4, 0, 0)
     assert np.allclose(lazy.yt, task.yt, atol=1e-5) and np.array_equal(lazy.xc, task.xc)
 
@@ -94,11 +113,13 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"region": (0.0, 1.0, 0.0, 1.0)}, "no data in region"),
         ({"region": (40.0, 41.0, 0.0, 1.0)}, "at least 4 × 4 points"),
         ({"variable": "rain"}, "no variable 'rain'"),
+        ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
+        ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round these"),
     ],
 )
 def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        fit(field(), steps=1, **options)  # type: ignore[arg-type]
+        fit(**({"data": field(), "steps": 1} | options))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

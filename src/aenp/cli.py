@@ -317,7 +317,7 @@ def predict_field(
     from aenp.fields import FieldModel, write
 
     model = FieldModel.load(weights)
-    prediction = model.predict(context, target, variable, progress=True)
+    prediction = model.predict(context, target, variable, progress=True).load()
     print(write(prediction, out))
     if plot is not None:
         from aenp.mapping import map_prediction

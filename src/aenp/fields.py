@@ -1,9 +1,12 @@
 """FieldModel: a neural process together with the coordinates and units of the data it was trained on."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +23,7 @@ from aenp._version import __version__
 from aenp.configured import Configured
 from aenp.data.places import KINDS, Target, open_places
 from aenp.data.points import Source, open_points
-from aenp.data.sources import check_degrees, describe, find, same_units
+from aenp.data.sources import TOLERANCE, check_degrees, describe, find, same_units
 from aenp.functions import evaluating
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save, written_whole
@@ -28,6 +31,10 @@ from aenp.task import Task
 
 CHUNK = 16384
 "Targets that are decoded at a time."
+FAR = 20
+"Standard deviations between the middle of a context and the mean in training, beyond which it is something else."
+LOCK = Lock()
+"A model is switched between its two predictions: one thread has it at a time. Torch has threads of its own."
 DESCRIPTIONS = {
     "mean": "{} predicted",
     "std": "standard deviation of {} predicted",
@@ -82,7 +89,8 @@ class Frame(Configured):
         """Whether each place is in the box, edges included."""
         lower, upper = np.array(self.domain).T
         x = self.x(latitude, longitude)
-        return ((x >= lower - 1e-9) & (x <= upper + 1e-9)).all(axis=-1)
+        slack = TOLERANCE / self.degrees
+        return ((x >= lower - slack) & (x <= upper + slack)).all(axis=-1)
 
 
 class FieldModel(Configured, nn.Module):
@@ -116,8 +124,9 @@ class FieldModel(Configured, nn.Module):
         The result lies on the target's own coordinates. It has the `mean` and `std` of the predictive distribution, the
         `equivariant_mean`, their difference, the `local_effect`, and `in_domain`, whether a place is within the box of
         the training data. Each time is predicted from the observations of that time: the target's times that the
-        context has too, or all of the context's if the target has none. Where the target's data are Dask arrays, the
-        result is a Dask graph with the same chunks.
+        context has too, or all of the context's if the target has none. Where a table gives each place its own time,
+        places without observations of that time come out as NaN, as do those without coordinates. Where the target's
+        data are Dask arrays, the result is a Dask graph with the same chunks.
 
         Args:
             context: a table with latitude, longitude, a value and perhaps a time; a gridded field with NaN where
@@ -127,20 +136,22 @@ class FieldModel(Configured, nn.Module):
             progress: show a progress bar.
         """
         observed = self.observed(context, variable)
-        latitude, longitude, time = _coordinates(target, observed)
-        x = self.frame.x(latitude.values.ravel(), longitude.values.ravel())
-        corners = torch.from_numpy(np.stack([x.min(axis=0), x.max(axis=0)])).unsqueeze(0)
-        places = (latitude, longitude) if time is None else xr.broadcast(time, latitude, longitude)
-        contexts = [self._context(rows, corners) for rows in _at_times(observed, time)]
-        lazy = latitude.chunks is not None
+        places = _places(target, observed)
+        x = self.frame.x(places.latitude.values.ravel(), places.longitude.values.ravel())
+        corners = torch.from_numpy(np.stack([np.nanmin(x, axis=0), np.nanmax(x, axis=0)])).unsqueeze(0)
+        times, tables = _at_times(observed, places.time)
+        contexts = [None if table is None else self._context(table, corners) for table in tables]
+        arguments = [_chunked(each, places.chunks) for each in xr.broadcast(*places.arguments())]
+        lazy = any(argument.chunks is not None for argument in arguments)
         with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
-            line = bar.add_task("predicting", total=places[0].size)
+            line = bar.add_task("predicting", total=arguments[0].size)
             arrays = xr.apply_ufunc(
                 self._predict,
-                *places,
+                *arguments,
                 kwargs={
-                    "times": None if time is None else np.unique(time),
+                    "times": times,
                     "contexts": contexts,
+                    "encoded": {},
                     "advance": None if lazy else partial(bar.advance, line),
                 },
                 output_core_dims=[[] for _ in DESCRIPTIONS],
@@ -148,10 +159,9 @@ class FieldModel(Configured, nn.Module):
                 output_dtypes=[np.float32] * len(DESCRIPTIONS),
             )
         result = xr.Dataset(dict(zip(DESCRIPTIONS, arrays, strict=True)))
-        result["in_domain"] = xr.apply_ufunc(
-            self.frame.inside, latitude, longitude, dask="parallelized", output_dtypes=[bool]
-        )
-        return self._described(result)
+        where = [_chunked(each, places.chunks) for each in (places.latitude, places.longitude)]
+        result["in_domain"] = xr.apply_ufunc(self.frame.inside, *where, dask="parallelized", output_dtypes=[bool])
+        return self._described(result.assign_coords(places.coordinates))
 
     def observed(self, context: Source, variable: str | None = None) -> pd.DataFrame:
         """The observations as a table, as `open_points` gives it; an error if their units are not the model's."""
@@ -162,6 +172,12 @@ class FieldModel(Configured, nn.Module):
                 raise
             observed = open_points(context)
         same_units(observed.attrs.get("units"), self.frame.units, "the context and the model's training data")
+        middle = float(observed["value"].median())
+        if abs(middle - self.frame.mean) > FAR * self.frame.std:
+            raise ValueError(
+                f"{describe(context)}: values are about {middle:.4g}; the model was trained on {self.frame.name} of "
+                f"{self.frame.mean:.4g} ± {self.frame.std:.2g} {self.frame.units}. Check variable and units"
+            )
         return observed
 
     def _context(self, observed: pd.DataFrame, corners: Float[Tensor, "1 2 2"]) -> Task:
@@ -175,38 +191,49 @@ class FieldModel(Configured, nn.Module):
         self,
         *places: ndarray,
         times: ndarray | None,
-        contexts: Sequence[Task],
+        contexts: Sequence[Task | None],
+        encoded: dict[int, tuple[Any, Any]],
         advance: Callable[[int], None] | None,
     ) -> tuple[ndarray, ...]:
         """Each of `DESCRIPTIONS` at the places: latitudes and longitudes, or times, latitudes and longitudes."""
         latitude, longitude = (values.ravel() for values in places[-2:])
         number = np.zeros(latitude.size, int) if times is None else np.searchsorted(times, places[0].ravel())
-        out = np.empty((len(DESCRIPTIONS), latitude.size), np.float32)
+        out = np.full((len(DESCRIPTIONS), latitude.size), np.nan, np.float32)
         order = np.argsort(number, kind="stable")
-        for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-            x = torch.from_numpy(self.frame.x(latitude[index], longitude[index])).unsqueeze(0)
-            task = contexts[number[index[0]]]
-            mean, std = self._moments(task, x, advance)
-            with self.process.equivariant():
-                equivariant = mean if self.process.fixed_inputs is None else self._moments(task, x, None)[0]
-            moments = self.frame.std * torch.stack([mean, std, equivariant, mean - equivariant]).numpy()
-            out[:, index] = moments + np.array([[self.frame.mean], [0.0], [self.frame.mean], [0.0]])
+        order = order[np.isfinite(latitude[order] + longitude[order])]
+        with LOCK, torch.no_grad(), evaluating(self.process):
+            for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+                which = int(number[index[0]]) if len(index) else 0
+                context = contexts[which]
+                if context is None or not len(index):
+                    continue
+                if which not in encoded:
+                    encoded.clear()
+                    encoded[which] = self._encode(context)
+                for some in np.array_split(index, -(-len(index) // CHUNK)):
+                    out[:, some] = self._moments(encoded[which], self.frame.x(latitude[some], longitude[some]))
+                    if advance is not None:
+                        advance(len(some))
         return tuple(values.reshape(places[0].shape) for values in out)
 
-    def _moments(
-        self, task: Task, x: Float[Tensor, "1 points 2"], advance: Callable[[int], None] | None
-    ) -> tuple[Float[Tensor, " points"], Float[Tensor, " points"]]:
-        """Mean and standard deviation at `x`."""
-        moments = []
-        with torch.no_grad(), evaluating(self.process):
-            state = self.process.encode(task)
-            for some in x.split(CHUNK, dim=1):
-                prediction = self.process.likelihood(self.process.decode(state, some))
-                moments.append(torch.stack([prediction.mean, prediction.stddev])[:, 0, :, 0])
-                if advance is not None:
-                    advance(some.shape[1])
-        mean, std = torch.cat(moments, dim=1).unbind()
-        return mean, std
+    def _encode(self, context: Task) -> tuple[Any, Any]:
+        """The context as the model represents it, with its fixed inputs and without."""
+        state = self.process.encode(context)
+        if self.process.fixed_inputs is None:
+            return state, state
+        with self.process.equivariant():
+            return state, self.process.encode(context)
+
+    def _moments(self, states: tuple[Any, Any], x: Float[ndarray, "points 2"]) -> Float[ndarray, "4 points"]:
+        """Each of `DESCRIPTIONS` at `x`."""
+        xt = torch.from_numpy(x).unsqueeze(0)
+        approximate = self.process.likelihood(self.process.decode(states[0], xt))
+        mean = equivariant = approximate.mean.flatten()
+        if states[1] is not states[0]:
+            with self.process.equivariant():
+                equivariant = self.process.likelihood(self.process.decode(states[1], xt)).mean.flatten()
+        moments = torch.stack([mean, approximate.stddev.flatten(), equivariant, mean - equivariant]).numpy()
+        return self.frame.std * moments + self.frame.mean * np.array([[1.0], [0.0], [1.0], [0.0]])
 
     def _described(self, result: xr.Dataset) -> xr.Dataset:
         """The result with CF metadata; a model without symmetry has no equivariant part."""
@@ -220,39 +247,79 @@ class FieldModel(Configured, nn.Module):
         return result
 
 
-def _coordinates(target: Target, observed: pd.DataFrame) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray | None]:
-    """Latitude and longitude of the target's places and, if the observations have a time, the times to predict."""
-    dataset = open_places(target)
-    names = {kind: find(dataset.coords, kind) for kind in KINDS}
-    if names["latitude"] is None or names["longitude"] is None:
+@dataclass(frozen=True)
+class Places:
+    """Where and when to predict, and under which names the result is to say so.
+
+    Args:
+        latitude: degrees, with the dimensions of the places.
+        longitude: likewise.
+        time: of each place if it has the places' dimension, else of a dimension of its own; None to predict once.
+        coordinates: the target's own coordinates.
+        chunks: the sizes of the target's chunks along its dimensions, where its data are Dask arrays.
+    """
+
+    latitude: xr.DataArray
+    longitude: xr.DataArray
+    time: xr.DataArray | None
+    coordinates: Mapping[str, xr.DataArray]
+    chunks: Mapping[Any, tuple[int, ...]]
+
+    def arguments(self) -> list[xr.DataArray]:
+        place = [self.latitude, self.longitude]
+        return place if self.time is None else [self.time, *place]
+
+
+def _places(target: Target, observed: pd.DataFrame) -> Places:
+    """The target's places and, if the observations have a time, the times to predict."""
+    dataset, where = open_places(target), describe(target)
+    names = {kind: name for kind in KINDS if (name := find(dataset.coords, kind)) is not None}
+    if not {"latitude", "longitude"} <= set(names):
         known = ", ".join(map(str, dataset.variables)) or "nothing"
-        raise ValueError(f"{describe(target)} needs a latitude and a longitude to predict at; it has {known}")
-    coordinates = {kind: dataset[name].reset_coords(drop=True) for kind, name in names.items() if name is not None}
-    latitude, longitude = xr.broadcast(coordinates["latitude"], coordinates["longitude"])
-    check_degrees(latitude.values, longitude.values, describe(target))
-    chunks = {dimension: sizes for dimension, sizes in dataset.chunks.items() if dimension in latitude.dims}
-    if chunks:
-        latitude, longitude = latitude.chunk(chunks), longitude.chunk(chunks)
+        raise ValueError(f"{where} needs a latitude and a longitude to predict at; it has {known}")
+    own = {kind: dataset[name].reset_coords(drop=True).compute() for kind, name in names.items()}
+    latitude, longitude = xr.broadcast(own["latitude"], own["longitude"])
+    if not np.isfinite(latitude.values + longitude.values).any():
+        raise ValueError(f"{where} has no place to predict at: its latitude and longitude are empty")
+    check_degrees(latitude.values, longitude.values, where)
+    time = _times(own.get("time"), latitude, observed, where)
+    coordinates = {names[kind]: own[kind] for kind in ("latitude", "longitude")}
+    if time is not None and set(time.dims) <= set(latitude.dims) and "time" in names:
+        coordinates[names["time"]] = time
+    return Places(latitude, longitude, time, coordinates, dataset.chunks)
+
+
+def _times(own: xr.DataArray | None, latitude: xr.DataArray, observed: pd.DataFrame, where: str) -> xr.DataArray | None:
+    """The times to predict: of each place, or the target's that are observed too, or those of the observations."""
     if "time" not in observed:
-        return latitude, longitude, None
+        return None
     times = np.unique(observed["time"])
-    if "time" not in coordinates:
-        return latitude, longitude, xr.DataArray(times, dims="time", coords={"time": times})
-    time = coordinates["time"]
-    shared = np.isin(time.values, times)
+    if own is None:
+        return xr.DataArray(times, dims="time", coords={"time": times})
+    shared = np.isin(own.values, times)
     if not shared.any():
-        spans = (f"{each.min()} to {each.max()}" for each in (times, time.values))
-        raise ValueError("the context is of {}, the target of {}: they share no time".format(*spans))
-    own = set(time.dims) & set(latitude.dims) or time.ndim == 0
-    return latitude, longitude, time if own else time[shared]
+        spans = (f"{each.min()} to {each.max()}" for each in (times, own.values))
+        raise ValueError(
+            "the context is of {}, the target {} of {}: they share no time".format(next(spans), where, *spans)
+        )
+    return own if own.ndim == 0 or set(own.dims) & set(latitude.dims) else own[shared]
 
 
-def _at_times(observed: pd.DataFrame, time: xr.DataArray | None) -> list[pd.DataFrame]:
-    """The observations of each time that is to be predicted, in order of time."""
+def _chunked(values: xr.DataArray, chunks: Mapping[Any, tuple[int, ...]]) -> xr.DataArray:
+    """The values with the target's chunks, where their dimension is as long."""
+    own = {d: sizes for d, sizes in chunks.items() if d in values.dims and sum(sizes) == values.sizes[d]}
+    return values.chunk(own) if own else values
+
+
+def _at_times(
+    observed: pd.DataFrame, time: xr.DataArray | None
+) -> tuple[ndarray | None, Sequence[pd.DataFrame | None]]:
+    """The times to predict, in order, and the observations of each; None where there are none."""
     if time is None:
-        return [observed]
-    rows = observed.groupby("time").indices
-    return [observed.iloc[rows.get(pd.Timestamp(each), [])] for each in np.unique(time)]
+        return None, [observed]
+    times, rows = np.unique(time), observed.groupby("time").indices
+    found = (rows.get(pd.Timestamp(each)) for each in times)
+    return times, [None if index is None else observed.iloc[index] for index in found]
 
 
 def write(prediction: xr.Dataset, file: Path) -> Path:

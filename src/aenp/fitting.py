@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
+from jaxtyping import Float
+from numpy import ndarray
 
 from aenp.data import Source as Tasks
 from aenp.data.gridded import open_gridded
@@ -32,6 +34,8 @@ IN_MEMORY = 2**30
 "Bytes up to which a field is read as a whole."
 CELLS_PER_UNIT = 16
 POINTS_IN_WINDOW = 128
+LEAST = 8
+"Observations that a task has at least."
 PLACE = ("latitude", "longitude")
 OPTIONS: dict[str, dict[str, Any]] = {
     "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
@@ -106,12 +110,27 @@ def fit_in(
     if family not in OPTIONS:
         raise ValueError(f"family must be one of {', '.join(OPTIONS)}; got {family!r}")
     own = prepare(data, variable, region, period)
-    model = FieldModel(_model(family, symmetry, own, seed), own.frame)
+    saved = Path(out) / "model.safetensors"
+    if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
+        raise ValueError(f"the run in {out} is of other data; go on with the same data, variable, region and period")
+    process = _model(family, symmetry, own, seed)
     recipe = Recipe(steps=1 if steps is None else steps, learning_rate=1e-3)
-    budget = minutes if steps is None else None
-    outcome = train(model.process, own.source, recipe, out, budget, seed, own.validation, resume=resume)
-    model.save(Path(out) / "model.safetensors")
-    return model.eval(), outcome
+
+    def framed(process: NeuralProcess) -> FieldModel:
+        return FieldModel(process, own.frame)
+
+    outcome = train(
+        process,
+        own.source,
+        recipe,
+        out,
+        minutes if steps is None else None,
+        seed,
+        own.validation,
+        resume=resume,
+        wrap=framed,
+    )
+    return framed(process).eval(), outcome
 
 
 def prepare(
@@ -126,45 +145,88 @@ def prepare(
     return _from_field(open_gridded(data, variable, region, period))
 
 
+class Normalised:
+    """(field − mean) / std, read and computed as it is sliced."""
+
+    def __init__(self, field: Any, frame: Frame) -> None:
+        self.field, self.frame, self.shape = field, frame, field.shape
+
+    def __len__(self) -> int:
+        return len(self.field)
+
+    def __getitem__(self, part: Any) -> Any:
+        if isinstance(part, slice):
+            return Normalised(self.field[part], self.frame)
+        return ((np.asarray(self.field[part]) - self.frame.mean) / self.frame.std).astype(np.float32)
+
+
 def _from_field(field: xr.DataArray) -> Data:
     """Patches of the field; a unit of x is so many cells."""
-    latitude, longitude = field.latitude.values, field.longitude.values
-    if min(len(latitude), len(longitude)) < 4:
+    if min(field.shape[1:]) < 4:
         raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
+    field = field.assign_coords(longitude=in_one_piece(field.longitude.values)).sortby("longitude")
+    latitude, longitude = field.latitude.values, field.longitude.values
     if field.nbytes <= IN_MEMORY:
         field = field.load()
-    step = max(np.median(np.diff(values)) for values in (latitude, longitude))
-    box = (latitude.min(), latitude.max(), longitude.min(), longitude.max())
-    frame = _frame(box, CELLS_PER_UNIT * step, float(field.mean()), float(field.std()), str(field.name), field)
-    values = ((field - frame.mean) / frame.std).astype(np.float32).data
+    steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
+    frame = _frame(latitude, longitude, steps, CELLS_PER_UNIT * max(steps), field.mean(), field.std(), field)
     axes = frame.x(latitude, longitude[0])[:, 0], frame.x(latitude[0], longitude)[:, 1]
 
     def patches(values: Any) -> Patches:
         return Patches(values, axes, min(32, *field.shape[1:]), (0.01, 1 / 3), equal_sizes=True, num_targets=256)
 
-    return _data(patches, values, frame)
+    return _data(patches, Normalised(field.data, frame), frame)
 
 
 def _from_points(table: pd.DataFrame) -> Data:
     """Windows with about so many stations; a unit of x is half their side."""
+    name = table.attrs.get("name", "value")
     table = table if "time" in table else table.assign(time=pd.Timestamp(0))
     wide = table.pivot_table(index="time", columns=["latitude", "longitude"], values="value")
     latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
-    box = (latitude.min(), latitude.max(), longitude.min(), longitude.max())
-    area = max((box[1] - box[0]) * (box[3] - box[2]), 1e-6)
+    longitude = in_one_piece(longitude)
+    together = wide.notna().sum(axis=1).median()
+    if together < LEAST:
+        raise ValueError(
+            f"most times have fewer than {LEAST} observations, in the median {together:g}: too few to learn how places "
+            "go together. If stations report at slightly different times, round these, as by table.time.dt.floor('h')"
+        )
+    area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
-    mean, std = float(table["value"].mean()), float(table["value"].std())
-    frame = _frame(box, degrees, mean, std, table.attrs.get("name", "value"), table)
+    values = table["value"]
+    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, name)
     places = frame.x(latitude, longitude)
-    values = ((wide.to_numpy() - frame.mean) / frame.std).astype(np.float32)
-    return _data(lambda values: Windows(values, places, extent=2.0), values, frame)
+    scaled = ((wide.to_numpy() - frame.mean) / frame.std).astype(np.float32)
+    return _data(lambda values: Windows(values, places, extent=2.0, least=LEAST), scaled, frame)
+
+
+def in_one_piece(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
+    """The longitudes, those west of the widest gap moved once round the globe: a region across the date line is one."""
+    order = np.sort(longitude)
+    gaps = np.diff(order, append=order[0] + 360)
+    west = order[np.argmax(gaps)]
+    return np.where(longitude <= west, longitude + 360, longitude) if west < order[-1] else longitude
 
 
 def _frame(
-    box: Sequence[float], degrees: float, mean: float, std: float, name: str, data: xr.DataArray | pd.DataFrame
+    latitude: ndarray,
+    longitude: ndarray,
+    steps: Sequence[float],
+    degrees: float,
+    mean: Any,
+    std: Any,
+    data: xr.DataArray | pd.DataFrame,
+    name: str | None = None,
 ) -> Frame:
-    units, long_name = (str(data.attrs.get(name, "")) for name in ("units", "long_name"))
-    return Frame([float(bound) for bound in box], float(degrees), mean, std, name, units, long_name)
+    """The frame of data at these places, each of which stands for the cell around it."""
+    mean, std = float(mean), float(std)
+    if not std > 0:
+        raise ValueError(f"the values are all the same or missing: mean {mean:g}, standard deviation {std:g}")
+    box = []
+    for values, step in zip((latitude, longitude), steps, strict=True):
+        box += [float(values.min()) - step / 2, float(values.max()) + step / 2]
+    units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
+    return Frame(box, degrees, mean, std, name or str(data.name), units, long_name)
 
 
 def _data(make: Callable[[Any], Tasks], values: Any, frame: Frame) -> Data:

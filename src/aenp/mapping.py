@@ -16,7 +16,7 @@ from matplotlib.cm import ScalarMappable
 from numpy import ndarray
 
 from aenp.data.gridded import open_gridded
-from aenp.data.sources import find, wrap
+from aenp.data.sources import find
 from aenp.plotting import write
 
 PANELS = {
@@ -38,10 +38,14 @@ def map_prediction(
         file: the picture to write.
         coast: a topography or land–sea mask, whose shore is drawn as coastline.
     """
-    if "time" in prediction.dims:
-        prediction = prediction.isel(time=0)
-    if "time" in prediction.coords and "time" in observed:
-        observed = observed[observed["time"] == prediction["time"].values]
+    time = find(prediction.coords, "time")
+    if time is not None:
+        when = pd.Timestamp(prediction[time].values.min())
+        if prediction[time].ndim:
+            first = np.flatnonzero(prediction[time] == when)
+            alone = prediction[time].dims == (time,)
+            prediction = prediction.isel({prediction[time].dims[0]: first[0] if alone else first})
+        observed = observed[observed["time"] == when] if "time" in observed else observed
     panels = [name for name in PANELS if name in prediction]
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(4 * len(panels), 4), sharex=True, sharey=True, squeeze=False, layout="constrained"
@@ -54,13 +58,16 @@ def map_prediction(
             low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
         image = _draw(axis, prediction[name], colours, low, high)
         figure.colorbar(image, ax=axis, label=f"{title} [{prediction[name].attrs.get('units') or '1'}]", shrink=0.8)
-        axis.scatter(observed["longitude"], observed["latitude"], s=4, c="white", edgecolors="black", linewidths=0.4)
+        limits_of = axis.get_xlim(), axis.get_ylim()
+        longitude = _near(observed["longitude"].to_numpy(), sum(limits_of[0]) / 2)
+        axis.scatter(longitude, observed["latitude"], s=4, c="white", edgecolors="black", linewidths=0.4)
+        axis.set(xlim=limits_of[0], ylim=limits_of[1])
         axis.set(title=title, xlabel="longitude [°]")
         if coast is not None:
             draw_coast(axis, coast)
     axes[0, 0].set_ylabel("latitude [°]")
-    when = f", {pd.Timestamp(prediction['time'].values):%Y-%m-%d %H:%M}" if "time" in prediction.coords else ""
-    figure.suptitle(f"{prediction['mean'].attrs['long_name']}{when}")
+    date = "" if time is None else f", {when:%Y-%m-%d %H:%M}"
+    figure.suptitle(f"{prediction['mean'].attrs['long_name']}{date}")
     return write(figure, file)
 
 
@@ -115,15 +122,21 @@ def draw_coast(axis: Axes, coast: str | os.PathLike[str] | xr.DataArray) -> None
     axis.set(xlim=(west, east), ylim=(south, north))
 
 
+def _near(longitude: ndarray, middle: float) -> ndarray:
+    """The longitudes within half a turn of the middle."""
+    return (longitude - middle + 180) % 360 - 180 + middle
+
+
 def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]:
     values = np.concatenate([prediction[name].values.ravel() for name in names if name in prediction])
-    return float(values.min()), float(values.max())
+    return float(np.nanmin(values)), float(np.nanmax(values))
 
 
 def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
     """The values in colour at their places, as cells of a grid or as dots."""
-    latitude, longitude = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
-    longitude = wrap(longitude.values)
+    latitude, angle = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
+    turned = np.exp(1j * np.deg2rad(angle.values))
+    longitude = _near(angle.values, float(np.rad2deg(np.angle(np.nanmean(turned)))))
     style: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high}
     if values.ndim == 1:
         return axis.scatter(longitude, latitude, c=values, s=16, **style)

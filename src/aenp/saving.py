@@ -65,6 +65,8 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    if header["model"]["class"] == "FieldModel" and issubclass(kind, NeuralProcess):
+        raise ValueError(f"{path} holds a FieldModel; load it by aenp.FieldModel.load")
     try:
         model = build(header["model"])
         model.load_state_dict(tensors, assign=True)
@@ -72,8 +74,7 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
         saved = f"saved by aenp {header['version']}"
         raise ValueError(f"{path}, {saved}, does not fit the model it describes: {error}") from error
     if not isinstance(model, kind):
-        own = type(model).__name__
-        raise ValueError(f"{path} holds a {own}, not a {kind.__name__}; load it by aenp.{own}.load")
+        raise ValueError(f"{path} holds a {type(model).__name__}, which aenp.load reads; it is no {kind.__name__}")
     return model.to(device).eval()
 
 

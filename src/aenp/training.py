@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
+from aenp.configured import Configured
 from aenp.data import Source, Stream
 from aenp.functions import loglik
 from aenp.memory import reuse_memory
@@ -62,8 +63,10 @@ class Run(LightningModule):
         validation: Sequence[Task],
         progress: Progress,
         checkpoint_seconds: float,
+        wrap: Callable[[NeuralProcess], Configured],
     ) -> None:
         super().__init__()
+        self.wrap = wrap
         self.model, self.source, self.recipe, self.out = model, source, recipe, out
         self.averaged = deepcopy(model).requires_grad_(False)
         self.minutes, self.seed, self.validation, self.progress = minutes, seed, validation, progress
@@ -154,7 +157,7 @@ class Run(LightningModule):
         temporary = self.checkpoint.with_suffix(".part")
         self.trainer.save_checkpoint(temporary)
         if self.trainer.is_global_zero:
-            save(self.averaged, self.out / "model.safetensors")
+            save(self.wrap(self.averaged), self.out / "model.safetensors")
             os.replace(temporary, self.checkpoint)
         self.saved = self.seconds
 
@@ -180,6 +183,7 @@ def train(
     devices: int = 1,
     num_nodes: int = 1,
     precision: str = "32-true",
+    wrap: Callable[[NeuralProcess], Configured] = lambda model: model,
 ) -> Outcome:
     """Trains `model` in place and writes `model.safetensors`, logs and what is needed to go on to the directory `out`.
 
@@ -201,6 +205,7 @@ def train(
         devices: processes on this machine, each with batches of its own.
         num_nodes: machines.
         precision: of the arithmetic, 32-true, 64-true, 16-mixed or bf16-mixed.
+        wrap: makes what is saved as `model.safetensors` from the model.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
@@ -210,7 +215,7 @@ def train(
         raise ValueError(f"devices and num_nodes must be at least 1; got {devices} and {num_nodes}")
     out = Path(out)
     progress = Progress(recipe.steps if minutes is None else None, minutes, oracle, quiet=not is_first_process())
-    run = Run(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds)
+    run = Run(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds, wrap)
     if resume and not run.checkpoint.exists():
         raise FileNotFoundError(f"{run.checkpoint} does not exist: there is no run to resume in {out}")
     if not resume and run.checkpoint.exists():
@@ -221,14 +226,17 @@ def train(
             state = torch.load(run.checkpoint, map_location="cpu", weights_only=False)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise ValueError(f"{run.checkpoint} is not a whole checkpoint: {error}") from None
-        run.load_state_dict(state["state_dict"])
+        try:
+            run.load_state_dict(state["state_dict"])
+        except RuntimeError:
+            raise ValueError(f"the run in {out} is of another model; go on with the same arguments") from None
         run.on_load_checkpoint(state)
     if run.share < 1:
         _fit(run, resume, validate_every, devices, num_nodes, precision)
     model.load_state_dict(run.averaged.state_dict())
     model.eval()
     if is_first_process():
-        save(model, out / "model.safetensors")
+        save(wrap(model), out / "model.safetensors")
     return Outcome(run.steps, run.seconds / 60, run.share >= 1)
 
 

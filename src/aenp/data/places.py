@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from aenp.data.points import is_table, read_table
+from aenp.data.points import is_table, read_table, utc
 from aenp.data.sources import NAMES, open_dataset, with_coordinates
 
 KINDS = ("latitude", "longitude", "time")
@@ -27,20 +27,24 @@ def open_places(target: Target) -> xr.Dataset:
     if isinstance(target, xr.Dataset | xr.DataArray):
         return with_coordinates(open_dataset(target), *KINDS)
     if isinstance(target, pd.DataFrame):
-        dates = {str(name): pd.to_datetime(target[name]) for name in target if _is_date(target, str(name))}
-        return with_coordinates(target.assign(**dates).to_xarray(), *KINDS)
+        return with_coordinates(_with_dates(target.rename(columns=str)).to_xarray(), *KINDS)
     if isinstance(target, Mapping):
-        return xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
+        dataset = xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
+        for name in (name for name in dataset.coords if str(name).lower() in NAMES["time"]):
+            times = utc(pd.Series(np.atleast_1d(dataset[name].values)), "the given mapping")
+            dataset = dataset.assign_coords({name: times.to_numpy().reshape(dataset[name].shape)})
+        return dataset
     if is_table(target):
         return open_places(read_table(target))
-    if isinstance(target, str) and not Path(target).exists() and target.count(",") == 4:
+    if isinstance(target, str) and "," in target and not Path(target).exists():
         return _grid(target)
     # Only the coordinates: what else the file holds, and in which chunks, does not matter.
     return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset()
 
 
-def _is_date(table: pd.DataFrame, name: str) -> bool:
-    return name.lower() in NAMES["time"] and not pd.api.types.is_numeric_dtype(table[name])
+def _with_dates(table: pd.DataFrame) -> pd.DataFrame:
+    """The table, with times in UTC."""
+    return table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
 
 
 def _grid(text: str) -> xr.Dataset:
@@ -53,6 +57,7 @@ def _grid(text: str) -> xr.Dataset:
         raise ValueError(
             f"a grid is south,north,west,east,step in degrees, such as 36,47,6,19,0.25; got {text}"
         ) from None
-    axes = (np.arange(low, high + step / 2, step) for low, high in ((south, north), (west, east)))
+    sides = ((south, north), (west, east))
+    axes = (low + step * np.arange(int((high - low) / step + 1e-6) + 1) for low, high in sides)
     coordinates = zip(("latitude", "longitude"), axes, ("degrees_north", "degrees_east"), strict=True)
     return xr.Dataset(coords={name: (name, values, {"units": units}) for name, values, units in coordinates})

@@ -103,23 +103,29 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.Dat
         table = table.rename_axis(index="time")
     if any(name is not None for name in table.index.names):
         table = table.reset_index()
-    titles = {str(column): column for column in table.columns}
-    plain = {TITLE.sub("", title): title for title in titles}
+    table = table.rename(columns=str)
+    plain = _plain(list(table.columns))
     found = {kind: _usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
     if missing:
         raise ValueError(
-            f"{where} has no {' and no '.join(missing)}; it has the columns {', '.join(titles) or '(none)'}. "
+            f"{where} has no {' and no '.join(missing)}; it has the columns {', '.join(table.columns) or '(none)'}. "
             "Name them latitude and longitude"
         )
     value = _value(table, plain, variable, found, where)
     names = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
-    out = pd.DataFrame({kind: table[titles[title]] for kind, title in (names | {"value": plain[value]}).items()})
+    out = pd.DataFrame({kind: table[title] for kind, title in (names | {"value": plain[value]}).items()})
     if "time" in out:
-        out["time"] = _times(out["time"], where)
+        out["time"] = utc(out["time"], where)
     unit = TITLE.search(plain[value])
     out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
     return out[[name for name in COLUMNS if name in out]]
+
+
+def _plain(titles: list[str]) -> dict[str, str]:
+    """The columns' titles by their names without units; two that differ in their units alone keep them."""
+    names = [TITLE.sub("", title) for title in titles]
+    return {title if names.count(name) > 1 else name: title for name, title in zip(names, titles, strict=True)}
 
 
 def _usual(plain: dict[str, str], kind: str) -> str | None:
@@ -138,14 +144,18 @@ def _value(
         several = f"several columns of values, {', '.join(numbers)}; choose one by `variable`"
         raise ValueError(f"{where} has {several if numbers else f'no column of numbers beside {found}'}")
     exact = [name for name, title in plain.items() if variable in (name, title)]
+    if exact and not pd.api.types.is_numeric_dtype(table[plain[exact[0]]]):
+        raise ValueError(
+            f"{where}: the values of {exact[0]} are no numbers, such as {table[plain[exact[0]]].iloc[0]!r}"
+        )
     matches = exact or [name for name in numbers if same_variable(variable, name)]
     if len(matches) == 1:
         return matches[0]
     raise ValueError(f"{where} has no column {variable!r}; choose `variable` from {', '.join(numbers)}")
 
 
-def _times(column: pd.Series, where: str) -> pd.Series:
-    """Dates in UTC."""
+def utc(column: pd.Series, where: str) -> pd.Series:
+    """Dates in UTC, without a time zone."""
     if pd.api.types.is_numeric_dtype(column):
         raise ValueError(
             f"{where}: times are numbers, such as {column.iloc[:1].tolist()}; give dates such as 2019-03-01"
@@ -165,6 +175,9 @@ def _from_dataset(
     field = whole = pick(with_coordinates(dataset, *kinds), variable, where)
     found = {name: kind for kind in NAMES if (name := find(field.coords, kind)) is not None}
     field = field.drop_vars([name for name in field.coords if name not in found])
+    extra = {str(d): n for d, n in field.sizes.items() if n > 1 and all(d not in field[name].dims for name in found)}
+    if extra:
+        raise ValueError(f"{where}: {field.name} has further dimensions {extra}; select one index of each")
     for name, kind in found.items():
         values = wrap(field[name].values, region) if kind == "longitude" else field[name].values
         if values.ndim == 1:

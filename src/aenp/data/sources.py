@@ -73,7 +73,8 @@ def _backend(path: Path) -> dict[str, Any]:
         start = file.read(4)
     if start == b"GRIB":
         if find_spec("cfgrib") is None:
-            raise ImportError(f"{path} is a GRIB file, which needs cfgrib: pip install 'aenp[environment]'")
+            message = f"{path} is a GRIB file, which needs cfgrib: pip install 'aenp[environment]'"
+            raise ModuleNotFoundError(message, name="cfgrib")
         return {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}}
     if start[:3] == b"CDF" or start == b"\x89HDF":
         return {}

@@ -184,7 +184,7 @@ standard errors, which are over tasks, are too small for other weeks."""
 
         fields = self._fields(next(iter(self.parts.tests.values())))
         truth = fields.values[len(fields.values) // 2]
-        seen = _some(truth.size, seed)
+        seen = _some(truth, seed)
         context = np.full(truth.size, np.nan)
         context[seen] = truth.ravel()[seen]
         panels = [
@@ -252,7 +252,7 @@ standard errors, which are over tasks, are too small for other weeks."""
         mean, std = self._scale
         x = torch.from_numpy(np.stack(np.meshgrid(*self._axes(fields), indexing="ij"), axis=-1).reshape(1, -1, 2))
         y = torch.from_numpy((truth.reshape(1, -1, 1) - mean) / std)
-        seen = _some(truth.size, seed)
+        seen = _some(truth, seed)
         with torch.no_grad():
             both = model.symmetry_breaking(Task(x[:, seen], y[:, seen], x))
         return mean + std * _image(both.equivariant, truth), mean + std * _image(both.approximate, truth)
@@ -263,9 +263,9 @@ standard errors, which are over tasks, are too small for other weeks."""
         return elevation_at(self._file(TOPOGRAPHY), fields.latitude[:, None], fields.longitude)
 
 
-def _some(points: int, seed: int) -> Int[ndarray, " some"]:
-    """Which of so many points are seen."""
-    return np.random.default_rng(seed).permutation(points)[:100]
+def _some(truth: Float[ndarray, "x y"], seed: int) -> Int[ndarray, " some"]:
+    """Which points are seen, of those that have a value."""
+    return np.random.default_rng(seed).permutation(np.flatnonzero(np.isfinite(truth)))[:100]
 
 
 def _image(prediction: Distribution, like: Float[ndarray, "x y"]) -> Float[ndarray, "x y"]:
