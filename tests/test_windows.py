@@ -1,0 +1,71 @@
+"""Windows: tasks are what was observed within a window of space and time, each observation once."""
+
+import numpy as np
+import pytest
+import torch
+
+from aenp.data.windows import Windows
+
+RNG = np.random.default_rng(0)
+PLACES = RNG.uniform(0, 10, (60, 3))
+VALUES = np.where(RNG.random((9, 60)) < 0.2, np.nan, np.arange(540).reshape(9, 60)).astype(np.float32)
+DAYS = np.arange(9.0) / 2
+
+
+def windows(**options: object) -> Windows:
+    return Windows(VALUES, **{"places": PLACES[:, :2], "extent": 4.0, **options})  # type: ignore[arg-type]
+
+
+def points(task: object, which: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Inputs and outputs of one task, and how many of them are context."""
+    one = task[which]  # type: ignore[index]
+    sets = ((one.xc, one.yc, one.context_mask), (one.xt, one.yt, one.target_mask))
+    kept = [(x[0], y[0]) if mask is None else (x[mask], y[mask]) for x, y, mask in sets]
+    return torch.cat([x for x, _ in kept]), torch.cat([y for _, y in kept]), len(kept[0][0])
+
+
+def test_a_task_is_all_that_was_observed_in_a_window_at_one_time() -> None:
+    task = windows().batch(6, 0, 0)
+    for which in range(6):
+        x, y, seen = points(task, which)
+        number = y[:, 0].long()
+        time, station = number // 60, number % 60
+        assert len(time.unique()) == 1 and len(station.unique()) == len(station) >= 8
+        assert torch.equal(x, torch.from_numpy(PLACES[station, :2]))
+        assert ((x.amax(0) - x.amin(0)) <= 4).all()
+        assert max(1, len(y) // 100) <= seen <= max(1, len(y) // 3)
+
+
+def test_in_time_an_observation_is_a_place_and_a_day() -> None:
+    task = windows(places=PLACES, times=DAYS, steps=3).batch(4, 0, 0)
+    for which in range(4):
+        x, y, _ = points(task, which)
+        number = y[:, 0].long()
+        time, station = number // 60, number % 60
+        assert int(time.max() - time.min()) <= 2 and len(number.unique()) == len(number)
+        assert torch.equal(x[:, 2], torch.from_numpy(DAYS[time]))
+        assert torch.equal(x[:, [0, 1, 3]], torch.from_numpy(PLACES[station]))
+
+
+def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_asked_for() -> None:
+    one, same = windows(most=9).batch(4, 2, 7), windows(most=9).batch(4, 2, 7)
+    assert torch.equal(one.yt, same.yt) and torch.equal(one.xc, same.xc)
+    assert all(len(points(one, which)[0]) <= 9 for which in range(4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 2}, "give `times`"),
+        ({"least": 1}, "2 ≤ least ≤ most"),
+        ({"times": DAYS, "steps": 10}, "hold no window of 10"),
+    ],
+)
+def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        windows(**options)
+
+
+def test_windows_that_are_too_small_are_an_error() -> None:
+    with pytest.raises(ValueError, match="make `extent` larger"):
+        windows(extent=1e-6).batch(1, 0, 0)
