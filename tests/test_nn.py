@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import conv1d
 
+from aenp.nn import set_convolution
 from aenp.nn.convolution import CNN, Convolution, Level, UNet, convolve, double, halve
 from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basis
 from aenp.nn.lattice import Lattice, lattice_anchor
@@ -198,3 +199,15 @@ def test_an_eighth_turn_is_nearly_exact_for_smooth_fields():
     error = (eighth.roll(-1, 1) - quarter).norm() / quarter.norm()
     other = (readings(plain, torch.pi / 4) - readings(plain, 0.0)).norm() / readings(plain, 0.0).norm()
     assert error < 0.1 < other
+
+
+def test_from_a_wide_grid_only_what_is_in_reach_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    lattice = Lattice(torch.zeros(1, 1, 2), [1.0, 1.0], torch.full((1, 2), 200.0), (200, 200))
+    read, grid = FromGrid(on_grid=False, lengthscales=3), torch.randn(1, 200, 200, 6)
+    for corner in (-3.0, 90.0, 190.0):
+        x = corner + 12 * torch.rand(1, 40, 2)
+        with torch.no_grad():
+            near = read(lattice, grid, x)
+            monkeypatch.setattr(set_convolution, "WIDE", 10**9)
+            torch.testing.assert_close(near, read(lattice, grid, x), rtol=1e-4, atol=1e-5)
+            monkeypatch.undo()

@@ -29,7 +29,7 @@ from aenp.process import NeuralProcess
 from aenp.saving import load_as, save, written_whole
 from aenp.task import Task
 
-CHUNK = 16384
+CHUNK = 4096
 "Targets that are decoded at a time."
 FAR = 20
 "Standard deviations between the middle of a context and the mean in training, beyond which it is something else."
@@ -199,7 +199,9 @@ class FieldModel(Configured, nn.Module):
         latitude, longitude = (values.ravel() for values in places[-2:])
         number = np.zeros(latitude.size, int) if times is None else np.searchsorted(times, places[0].ravel())
         out = np.full((len(DESCRIPTIONS), latitude.size), np.nan, np.float32)
-        order = np.argsort(number, kind="stable")
+        # Neighbours come together: a chunk of them sees a small part of a wide grid.
+        band = np.floor(latitude / self.frame.degrees)
+        order = np.lexsort((longitude, band, number))
         order = order[np.isfinite(latitude[order] + longitude[order])]
         with LOCK, torch.no_grad(), evaluating(self.process):
             for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from aenp.nn.lattice import Lattice
 
+WIDE = 2**14
+"Cells from which on it pays to look which of them matter."
+
 
 def distances(
     cell: Float[Tensor, "batch points dim_x"], offset: Float[Tensor, "batch points dim_x"], shape: Sequence[int]
@@ -115,11 +118,29 @@ class FromGrid(nn.Module):
         if self.on_grid:
             return grid.flatten(1, -2).gather(1, own_cells(lattice, x).expand(-1, -1, grid.shape[-1]))
         scales = -0.5 * (-2 * self.log_lengthscales).exp()
-        values = GaussianRead.apply(grid, *lattice.locate(x, grid.dtype), scales)
+        cell, offset = lattice.locate(x, grid.dtype)
+        values = GaussianRead.apply(*_in_reach(grid, cell, scales), offset, scales)
         # A Gaussian's sum over the lattice, so that a constant field comes out as it went in.
         volume = (-scales / torch.pi) ** (x.shape[-1] / 2)
         sizes = torch.tensor([end - start for start, end in _shares(grid.shape[-1], len(scales))], device=x.device)
         return values * volume.repeat_interleave(sizes, output_size=grid.shape[-1])
+
+
+def _in_reach(
+    grid: Float[Tensor, "batch *shape channels"],
+    cell: Float[Tensor, "batch points dim_x"],
+    scales: Float[Tensor, " scales"],
+) -> tuple[Float[Tensor, "batch *part channels"], Float[Tensor, "batch points dim_x"]]:
+    """Of a wide grid the part where a point's Gaussians exceed e⁻³⁰, and the points' cells counted from its corner."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or math.prod(grid.shape[1:-1]) < WIDE:
+        return grid, cell
+    reach = math.ceil(math.sqrt(30 / -scales.max().item()))
+    parts, corner = [slice(None)], []
+    for d, count in enumerate(grid.shape[1:-1]):
+        first = min(max(int(cell[..., d].min()) - reach, 0), count - 1)
+        parts.append(slice(first, max(int(cell[..., d].max()) + reach, first) + 1))
+        corner.append(first)
+    return grid[tuple(parts)], cell - cell.new_tensor(corner)
 
 
 def _shares(channels: int, parts: int) -> list[tuple[int, int]]:
