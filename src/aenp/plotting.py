@@ -1,6 +1,6 @@
 """Figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -20,6 +20,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import Patch
 
 
 def curves(
@@ -65,9 +66,16 @@ def curves(
 
 
 def images(
-    fields: Float[ndarray, "fields x y"], titles: Sequence[str], x: str, y: str, unit: str, file: Path, columns: int
+    fields: Float[ndarray, "fields x y"],
+    titles: Sequence[str],
+    x: str,
+    y: str,
+    unit: str,
+    file: Path,
+    columns: int,
+    outlines: Callable[[int], Sequence[Patch]],
 ) -> Path:
-    """Fields side by side on one colour scale, first index to the right, second upwards."""
+    """Fields side by side on one colour scale, first index to the right, second upwards, each with its outlines."""
     rows = -(-len(fields) // columns)
     figure, axes = pyplot.subplots(
         rows,
@@ -78,9 +86,11 @@ def images(
         sharey=True,
         layout="constrained",
     )
-    for axis, field, title in zip(axes.flat, fields, titles, strict=True):
+    for number, (axis, field, title) in enumerate(zip(axes.flat, fields, titles, strict=True)):
         picture = axis.imshow(field.T, origin="lower", vmin=0, vmax=fields.max(), cmap="inferno")
         axis.set_title(title, fontsize=9)
+        for outline in outlines(number):
+            axis.add_patch(outline)
     for axis in axes[-1]:
         axis.set_xlabel(x)
     for axis in axes[:, 0]:

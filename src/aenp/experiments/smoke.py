@@ -122,6 +122,8 @@ compare differences between models, not numbers across columns. Each test task i
         return {"test": strata}
 
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
+        from matplotlib.patches import Circle, Patch, Rectangle
+
         from aenp.plotting import images, maps
 
         plumes = Plumes(
@@ -131,10 +133,20 @@ compare differences between models, not numbers across columns. Each test task i
         )
         density = simulate(plumes) / FULL
         titles = [f"r = {r:g}, B = {b:g}" for r, b in zip(plumes.radius, plumes.buoyancy, strict=True)]
+        corners = np.random.default_rng(seed).integers(0, BOX.size - 32, size=(len(density), 2))
+
+        def outlines(number: int) -> list[Patch]:
+            """The obstacle, and a patch such as tasks are made of."""
+            i, j = corners[number]
+            return [
+                Circle(BOX.obstacle, BOX.obstacle_radius, color="0.5"),
+                Rectangle((i, j), 32, 32, fill=False, edgecolor="red"),
+            ]
+
         # A patch beside the obstacle, of a plume that flows around it.
         one = Patches(density[16:17, 64:96, 72:104], (AXIS[64:96], AXIS[72:104]), 32, (100, 100))
         return [
-            images(density, titles, "x [cells]", "y [cells]", "smoke", out / "simulations.png", columns=6),
+            images(density, titles, "x [cells]", "y [cells]", "smoke", out / "simulations.png", 6, outlines),
             maps(models, one.batch(1, 0, seed), "smoke", out / "predictions.png"),
         ]
 
