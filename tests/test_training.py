@@ -153,7 +153,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(t
 
 def test_mixed_precision_can_clip_gradients(tmp_path: Path) -> None:
     """Lightning cannot clip what a fused optimiser unscales; half precision itself is not for every CPU."""
-    run = Run(small_model(), SOURCE, RECIPE, tmp_path, None, 0, [], Progress(6, None, None, quiet=True), 60.0)
+    progress = Progress(6, None, None, quiet=True)
+    run = Run(small_model(), SOURCE, RECIPE, tmp_path, None, 0, [], progress, 60.0, lambda model: model)
     run._trainer = Trainer(precision="bf16-mixed", logger=False, enable_checkpointing=False, barebones=True)
     optimiser = run.configure_optimizers()
     for parameter in run.model.parameters():
