@@ -13,6 +13,18 @@ from torch.distributions import Distribution
 
 from aenp.data.patches import Patches
 from aenp.experiments.experiment import PAPER, Experiment, Number, Setting, Stratum, eight
+from aenp.experiments.plane import (
+    CELLS_PER_UNIT,
+    PAPER_FIXED,
+    PAPER_GROUP,
+    PAPER_PTTNP,
+    PAPER_PTTNP_FIXED,
+    PAPER_RELAXED,
+    PAPER_UNET,
+    SMALL_GROUP,
+    SMALL_PTTNP,
+    SMALL_UNET,
+)
 from aenp.process import NeuralProcess
 from aenp.recipe import Recipe
 from aenp.report import markdown_table
@@ -20,14 +32,9 @@ from aenp.task import Task
 
 STRATA = 16
 SHARES = (0.01, 1 / 3)
-CELLS_PER_UNIT = 16
 TOPOGRAPHY, LAND = "itu1511v2_topo_1_12deg.nc", "era5_lsm_0p25.nc"
 
-GRID = {"on_grid": True, "points_per_unit": float(CELLS_PER_UNIT)}
-SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}
 SMALL_FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
-PAPER_UNET = GRID | {"channels": 16, "growth": 2, "layers": 9, "kernel": 9}
-PAPER_FIXED = {"num": 16, "width": 16, "dropout": 0.5}
 
 EUROPE: dict[str, Number] = {
     "pttnp-none": (1.14, 0.01),
@@ -113,36 +120,16 @@ class Temperature(Experiment):
     splits = tuple(SPLITS)
     settings = {  # noqa: RUF012
         "cpu": {
-            "pttnp": Setting(
-                Recipe(steps=8_000, learning_rate=2e-3),
-                {
-                    "attention": "spectral",
-                    "wavelengths": (0.125, 8.0),
-                    "pseudo_tokens": 64,
-                    "pseudo_spread": 0.7,
-                    "dim": 64,
-                    "heads": 4,
-                    "layers": 3,
-                },
-                SMALL_FIXED | {"num": 64},
-            ),
+            "pttnp": Setting(Recipe(steps=8_000, learning_rate=2e-3), SMALL_PTTNP, SMALL_FIXED | {"num": 64}),
             "convcnp": Setting(Recipe(steps=4_000), SMALL_UNET, SMALL_FIXED),
             "relaxedconvcnp": Setting(Recipe(steps=4_000), SMALL_UNET, SMALL_FIXED),
-            "equivcnp": Setting(
-                Recipe(steps=4_000),
-                GRID | {"group": "C8", "channels": 32, "layers": 6, "kernel": 7, "margin": 1},
-                SMALL_FIXED,
-            ),
+            "equivcnp": Setting(Recipe(steps=4_000), SMALL_GROUP, SMALL_FIXED),
         },
         "paper": {
-            "pttnp": Setting(
-                PAPER,
-                {"attention": "mlp", "pseudo_tokens": 128, "dim": 128, "heads": 8, "layers": 9},
-                {"num": 128, "width": 128, "dropout": 0.5},
-            ),
+            "pttnp": Setting(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED),
             "convcnp": Setting(PAPER, PAPER_UNET, PAPER_FIXED),
-            "relaxedconvcnp": Setting(PAPER, PAPER_UNET | {"kernels": 1}, PAPER_FIXED),
-            "equivcnp": Setting(PAPER, GRID | {"group": "C8", "channels": 128, "layers": 9, "kernel": 9}, PAPER_FIXED),
+            "relaxedconvcnp": Setting(PAPER, PAPER_RELAXED, PAPER_FIXED),
+            "equivcnp": Setting(PAPER, PAPER_GROUP, PAPER_FIXED),
         },
     }
     paper = {"Europe": EUROPE, "US": US, "Italy": EUROPE, "UK": US}  # noqa: RUF012

@@ -12,12 +12,23 @@ from numpy import ndarray
 from aenp.data.patches import Patches
 from aenp.data.smoke import BOX, Plumes, simulate
 from aenp.experiments.experiment import PAPER, Experiment, Setting, Stratum, eight
+from aenp.experiments.plane import (
+    CELLS_PER_UNIT,
+    PAPER_FIXED,
+    PAPER_GROUP,
+    PAPER_PTTNP,
+    PAPER_PTTNP_FIXED,
+    PAPER_RELAXED,
+    PAPER_UNET,
+    SMALL_GROUP,
+    SMALL_PTTNP,
+    SMALL_UNET,
+)
 from aenp.likelihoods import Normal
 from aenp.process import NeuralProcess
 from aenp.recipe import Recipe
 from aenp.task import Task
 
-CELLS_PER_UNIT = 16
 FULL = BOX.steps * BOX.dt * BOX.inflow_rate
 "What flows into a cell in all, the unit of y."
 AXIS = ((np.arange(BOX.size) + 0.5) / CELLS_PER_UNIT).astype(np.float32)
@@ -25,16 +36,11 @@ NUM_CONTEXT = (10, 250)
 STRATA = 16
 TEST_SEED = 2**31
 
-FLOOR = Normal(min_scale=0.01)
+FLOOR = {"likelihood": Normal(min_scale=0.01)}
 "Most of a patch may be empty; a smaller standard deviation would reward certainty there without end."
 LOOSE = 10.0
 "A plume that few points have missed makes gradients large, and rightly: clipped as the paper's, models get too sure."
-GRID = {"on_grid": True, "points_per_unit": float(CELLS_PER_UNIT), "likelihood": FLOOR}
-SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}
-SMALL_GROUP = GRID | {"group": "C8", "channels": 32, "layers": 6, "kernel": 7, "margin": 1}
 SMALL_FIXED = {"num": 16, "width": 32, "fourier": 4, "dropout": 0.1}
-PAPER_UNET = GRID | {"channels": 16, "growth": 2, "layers": 9, "kernel": 9}
-PAPER_FIXED = {"num": 16, "width": 16, "dropout": 0.5}
 
 
 class Smoke(Experiment):
@@ -50,38 +56,19 @@ class Smoke(Experiment):
         "cpu": {
             "pttnp": Setting(
                 Recipe(steps=7_000, learning_rate=2e-3, clip=LOOSE),
-                {
-                    "attention": "spectral",
-                    "wavelengths": (0.125, 8.0),
-                    "pseudo_tokens": 64,
-                    "pseudo_spread": 0.7,
-                    "dim": 64,
-                    "heads": 4,
-                    "layers": 3,
-                    "likelihood": FLOOR,
-                },
+                SMALL_PTTNP | FLOOR,
                 SMALL_FIXED | {"num": 64, "width": 64},
             ),
-            "convcnp": Setting(Recipe(steps=3_600, clip=LOOSE), SMALL_UNET, SMALL_FIXED),
-            "relaxedconvcnp": Setting(Recipe(steps=3_200, clip=LOOSE), SMALL_UNET, SMALL_FIXED),
-            "equivcnp": Setting(Recipe(steps=3_000, clip=LOOSE), SMALL_GROUP, SMALL_FIXED),
+            "convcnp": Setting(Recipe(steps=3_600, clip=LOOSE), SMALL_UNET | FLOOR, SMALL_FIXED),
+            "relaxedconvcnp": Setting(Recipe(steps=3_200, clip=LOOSE), SMALL_UNET | FLOOR, SMALL_FIXED),
+            "equivcnp": Setting(Recipe(steps=3_000, clip=LOOSE), SMALL_GROUP | FLOOR, SMALL_FIXED),
         },
         "paper": {
-            "pttnp": Setting(
-                replace(PAPER, batch_size=8),  # 16 for the one without symmetry
-                {
-                    "attention": "mlp",
-                    "pseudo_tokens": 128,
-                    "dim": 128,
-                    "heads": 8,
-                    "layers": 9,
-                    "likelihood": FLOOR,
-                },
-                {"num": 128, "width": 128, "dropout": 0.5},
-            ),
-            "convcnp": Setting(PAPER, PAPER_UNET, PAPER_FIXED),
-            "relaxedconvcnp": Setting(PAPER, PAPER_UNET | {"kernels": 1}, PAPER_FIXED),
-            "equivcnp": Setting(PAPER, GRID | {"group": "C8", "channels": 128, "layers": 9, "kernel": 9}, PAPER_FIXED),
+            # 16 tasks for the one without symmetry
+            "pttnp": Setting(replace(PAPER, batch_size=8), PAPER_PTTNP | FLOOR, PAPER_PTTNP_FIXED),
+            "convcnp": Setting(PAPER, PAPER_UNET | FLOOR, PAPER_FIXED),
+            "relaxedconvcnp": Setting(PAPER, PAPER_RELAXED | FLOOR, PAPER_FIXED),
+            "equivcnp": Setting(PAPER, PAPER_GROUP | FLOOR, PAPER_FIXED),
         },
     }
     paper = {  # noqa: RUF012
