@@ -19,11 +19,13 @@ from aenp.data.gridded import open_gridded
 from aenp.data.sources import find
 from aenp.plotting import write
 
+EFFECT = "RdBu_r"
+"The colours of effects, white at zero."
 PANELS = {
     "mean": ("prediction", "viridis"),
     "std": ("standard deviation", "magma"),
     "equivariant_mean": ("equivariant part", "viridis"),
-    "local_effect": ("local effect", "RdBu_r"),
+    "local_effect": ("local effect", EFFECT),
 }
 
 
@@ -54,8 +56,6 @@ def map_prediction(
     for axis, name in zip(axes[0], panels, strict=True):
         title, colours = PANELS[name]
         low, high = limits if name in ("mean", "equivariant_mean") else _limits(prediction, [name])
-        if name == "local_effect":
-            low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
         image = _draw(axis, prediction[name], colours, low, high)
         figure.colorbar(image, ax=axis, label=f"{title} [{prediction[name].attrs.get('units') or '1'}]", shrink=0.8)
         limits_of = axis.get_xlim(), axis.get_ylim()
@@ -100,8 +100,6 @@ def map_panels(
         limits[unit] = float(np.nanmin(values)), float(np.nanmax(values))
     for axis, panel in zip(axes.flat, panels, strict=False):
         low, high = limits[panel.unit]
-        if panel.colours == "RdBu_r":
-            low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
         field = xr.DataArray(panel.values, coords=[("latitude", latitude), ("longitude", longitude)])
         figure.colorbar(_draw(axis, field, panel.colours, low, high), ax=axis, label=f"[{panel.unit}]", shrink=0.9)
         axis.set_title(panel.title, fontsize=10)
@@ -137,6 +135,8 @@ def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: floa
     latitude, angle = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
     turned = np.exp(1j * np.deg2rad(angle.values))
     longitude = _near(angle.values, float(np.rad2deg(np.angle(np.nanmean(turned)))))
+    if colours == EFFECT:
+        low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
     style: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high}
     if values.ndim == 1:
         return axis.scatter(longitude, latitude, c=values, s=16, **style)

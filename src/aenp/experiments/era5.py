@@ -167,7 +167,7 @@ standard errors, which are over tasks, are too small for other weeks."""
         return tests
 
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
-        from aenp.mapping import Panel, map_panels
+        from aenp.mapping import EFFECT, Panel, map_panels
 
         fields = self._fields(next(iter(self.parts.tests.values())))
         truth = fields.values[len(fields.values) // 2]
@@ -186,7 +186,7 @@ standard errors, which are over tasks, are too small for other weeks."""
                 panels += [
                     Panel(f"{label}, equivariant part", equivariant, "K"),
                     Panel(label, approximate, "K"),
-                    Panel(f"{label}, local effect", approximate - equivariant, "K more", "RdBu_r"),
+                    Panel(f"{label}, local effect", approximate - equivariant, "K more", EFFECT),
                 ]
         where = fields.latitude, fields.longitude
         return [map_panels(panels, *where, out / "local_effects.png", coast=self._file(LAND))]
