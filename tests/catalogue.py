@@ -33,6 +33,9 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         "pttnp-exact": lambda: aenp.PTTNP(d, 2, pseudo_tokens=5, **ATTENTION),
         "pttnp-exact-perceiver": lambda: aenp.PTTNP(d, 2, form="perceiver", pseudo_tokens=5, **ATTENTION),
         "pttnp-approx": lambda: aenp.PTTNP(d, 2, fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION),
+        "pttnp-approx-targets": lambda: aenp.PTTNP(
+            d, 2, fixed_inputs=fixed(d), fixed_at_targets=True, pseudo_tokens=5, **ATTENTION
+        ),
         "pttnp-approx-perceiver": lambda: aenp.PTTNP(
             d, 2, form="perceiver", fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION
         ),

@@ -58,6 +58,7 @@ class Smoke(Experiment):
                 Recipe(steps=7_000, learning_rate=2e-3, clip=LOOSE),
                 SMALL_PTTNP | FLOOR,
                 SMALL_FIXED | {"num": 64, "width": 64},
+                approx={"fixed_at_targets": True},
             ),
             "convcnp": Setting(Recipe(steps=3_600, clip=LOOSE), SMALL_UNET | FLOOR, SMALL_FIXED),
             "relaxedconvcnp": Setting(Recipe(steps=3_200, clip=LOOSE), SMALL_UNET | FLOOR, SMALL_FIXED),

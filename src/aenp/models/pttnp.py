@@ -34,6 +34,7 @@ class PTTNP(Transformer):
         heads: number of attention heads.
         layers: number of layers.
         fixed_inputs: t(x), which makes an exact model approximate.
+        fixed_at_targets: whether t is added to the target tokens too, for effects finer than the pseudo-tokens are.
         likelihood: a heteroscedastic Normal by default.
     """
 
@@ -51,9 +52,11 @@ class PTTNP(Transformer):
         heads: int = 8,
         layers: int = 5,
         fixed_inputs: FixedInputs | None = None,
+        fixed_at_targets: bool = False,
         likelihood: Likelihood | None = None,
     ) -> None:
-        super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, dim, heads, fixed_inputs, likelihood)
+        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood
+        super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
         if form not in ("induced", "perceiver"):
             raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")
         at_least_one(pseudo_tokens=pseudo_tokens, layers=layers)
@@ -72,7 +75,7 @@ class PTTNP(Transformer):
     def encode(self, task: Task) -> dict[str, Any]:
         anchor = context_mean(task)
         u = self.pseudo_values.expand(task.batch_size, -1, -1)
-        x, v = self.place(relative_context(task, anchor)), None
+        x, v, keep = self.place(relative_context(task, anchor)), None, None
         if not self.sees_positions:
             v = self.place(self.pseudo_positions.expand(task.batch_size, -1, -1))
         if self.fixed_inputs is not None:
@@ -86,7 +89,7 @@ class PTTNP(Transformer):
             elif i < len(self.update):
                 z = self.update[i](z, u, x, v)
             tokens.append(u)
-        return {"anchor": anchor, "v": v, "tokens": tokens, "mask": self._seen(task)}
+        return {"anchor": anchor, "v": v, "tokens": tokens, "mask": self._seen(task), "keep": keep}
 
     def _seen(self, task: Task) -> Tensor | None:
         """Which tasks have pseudo-tokens to see: all, but for an equivariant model's with an empty context."""
@@ -101,7 +104,7 @@ class PTTNP(Transformer):
         self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
     ) -> Float[Tensor, "batch target params"]:
         x = self.place(xt - state["anchor"])
-        z = self.target_tokens(xt)
+        z = self.target_tokens(xt, state["keep"])
         for read, u in zip(self.read_pseudo, state["tokens"], strict=True):
             z = read(z, u, x, state["v"], state["mask"])
         return self.head(z)

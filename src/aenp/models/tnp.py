@@ -24,6 +24,9 @@ class Transformer(NeuralProcess):
     differences, inside the attention.
     """
 
+    inject: Injection
+    "How tokens take t in, in a model with fixed inputs."
+
     def __init__(
         self,
         dim_x: int,
@@ -34,6 +37,7 @@ class Transformer(NeuralProcess):
         dim: int,
         heads: int,
         fixed_inputs: FixedInputs | None,
+        fixed_at_targets: bool,
         likelihood: Likelihood | None,
     ) -> None:
         super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
@@ -45,9 +49,12 @@ class Transformer(NeuralProcess):
             raise ValueError(f"attention must be 'mlp' or 'spectral'; got {attention!r}")
         if symmetry == "none" and fixed_inputs is not None:
             raise ValueError("symmetry='none' has no symmetry for fixed_inputs to break; use symmetry='exact'")
+        if fixed_at_targets and fixed_inputs is None:
+            raise ValueError("fixed_at_targets=True needs fixed_inputs")
         at_least_one(dim=dim, heads=heads)
         self.sees_positions = symmetry == "none"
         self.dim, self.heads, self.attention = dim, heads, attention
+        self.fixed_at_targets = fixed_at_targets
         self.embed = MLP(dim_x + dim_y + 1 if self.sees_positions else dim_y, dim, width=dim)
         if not self.sees_positions:
             self.target_token = nn.Parameter(torch.randn(dim))
@@ -80,11 +87,14 @@ class Transformer(NeuralProcess):
             return self.embed(torch.cat([task.xc.to(self.dtype), yc, torch.ones_like(yc[..., :1])], dim=-1))
         return self.embed(yc)
 
-    def target_tokens(self, xt: Tensor) -> Float[Tensor, "batch target dim"]:
+    def target_tokens(self, xt: Tensor, keep: Tensor | None) -> Float[Tensor, "batch target dim"]:
         if self.sees_positions:
             x = xt.to(self.dtype)
             return self.embed(torch.cat([x, x.new_zeros(*x.shape[:-1], self.dim_y + 1)], dim=-1))
-        return self.target_token.expand(*xt.shape[:-1], -1)
+        z = self.target_token.expand(*xt.shape[:-1], -1)
+        if self.fixed_inputs is None or not self.fixed_at_targets:
+            return z
+        return self.inject(z, self.fixed_inputs(xt, keep))
 
 
 class TNP(Transformer):
@@ -123,15 +133,13 @@ class TNP(Transformer):
         fixed_at_targets: bool = False,
         likelihood: Likelihood | None = None,
     ) -> None:
-        super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, dim, heads, fixed_inputs, likelihood)
+        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood
+        super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
         self.self_attention = nn.ModuleList(self.block() for _ in range(layers))
         self.cross_attention = nn.ModuleList(self.block() for _ in range(layers))
         at_least_one(layers=layers)
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
-        elif fixed_at_targets:
-            raise ValueError("fixed_at_targets=True needs fixed_inputs")
-        self.fixed_at_targets = fixed_at_targets
 
     def encode(self, task: Task) -> dict[str, Any]:
         anchor = context_mean(task)
@@ -150,9 +158,7 @@ class TNP(Transformer):
         self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
     ) -> Float[Tensor, "batch target params"]:
         x = self.place(xt - state["anchor"])
-        z = self.target_tokens(xt)
-        if self.fixed_inputs is not None and self.fixed_at_targets:
-            z = self.inject(z, self.fixed_inputs(xt, state["keep"]))
+        z = self.target_tokens(xt, state["keep"])
         for block, context in zip(self.cross_attention, state["tokens"], strict=True):
             z = block(z, context, x, state["x"], state["mask"])
         return self.head(z)
