@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aenp.experiments.era5 import SPLITS, Temperature
+from aenp.data.windows import Windows
+from aenp.experiments import EXPERIMENTS, Experiment
+from aenp.experiments.era5 import SPLITS, Temperature, compare_with_elevation
+from aenp.experiments.era5_points import PointTemperature, SpaceTimeTemperature
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"there are no climate data at {DATA}")
@@ -33,27 +36,61 @@ def test_out_of_distribution_tasks_lie_out_of_the_domain() -> None:
     assert abs(values.mean()) < 0.5 and 0.5 < values.std() < 1.5
 
 
+@needs_data
+def test_points_are_tested_where_and_when_they_were_not_trained_on() -> None:
+    plane, space_time = PointTemperature(DATA), SpaceTimeTemperature(DATA)
+    within = {"Europe": True, "elsewhere": False}
+    for experiment, domains in ((plane, within), (space_time, within | {"Europe, 2010": False})):
+        fixed_inputs = experiment.model("pttnp", "approx").fixed_inputs
+        tests = experiment.tests(32, seed=1)
+        assert set(tests) == set(domains)
+        for name, inside in domains.items():
+            for stratum in tests[name]:
+                task = stratum.task
+                shown = fixed_inputs.contains(task.xt)
+                assert (shown if task.target_mask is None else shown[task.target_mask]).all() == inside
+    trained, tested = (windows.values for windows in (space_time.source(), _windows(space_time, "Europe")))
+    assert trained.shape == tested.shape
+    assert np.isfinite(trained).any() and np.isfinite(tested).any()
+    assert not (np.isfinite(trained).any(axis=1) & np.isfinite(tested).any(axis=1)).any()
+
+
+def _windows(experiment: PointTemperature, test: str) -> Windows:
+    return experiment._windows(experiment._test_points()[test])
+
+
 @pytest.mark.slow
 @needs_data
-def test_from_data_to_scores_and_maps(call: Callable[..., str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("experiment", ["era5-2d", "era5-points-2d", "era5-4d"])
+def test_from_data_to_scores_and_maps(experiment: str, call: Callable[..., str], tmp_path: Path) -> None:
     weights = tmp_path / "run" / "model.safetensors"
-    model = ("--model", "convcnp", "--symmetry", "approx", "--data", DATA)
-    call("train", "era5-2d", *model, "--steps", 2, "--out", weights.parent)
-    scores = call("evaluate", "era5-2d", "--weights", weights, "--tasks", 32, "--data", DATA)
-    assert "| Italy |" in scores and "| UK |" in scores
-    files = call("plot", "era5-2d", "--weights", weights, "--out", tmp_path, "--data", DATA)
+    family = EXPERIMENTS[experiment].models[-1][0]
+    model = ("--model", family, "--symmetry", "approx", "--data", DATA)
+    call("train", experiment, *model, "--steps", 2, "--out", weights.parent)
+    scores = call("evaluate", experiment, "--weights", weights, "--tasks", 32, "--data", DATA)
+    for test in EXPERIMENTS[experiment](DATA).tests(32, seed=0):
+        assert f"| {test} |" in scores
+    files = call("plot", experiment, "--weights", weights, "--out", tmp_path, "--data", DATA)
     assert Path(files.strip()).exists()
 
 
+def test_local_effects_are_compared_with_elevation_on_land() -> None:
+    elevation = np.array([[0.0, 500.0], [1500.0, 1000.0]])
+    page = compare_with_elevation({"lapse": -6e-3 * elevation + 2, "none": np.eye(2)}, elevation, "two tasks")
+    assert "| lapse | -1.00 | -6.0 |" in page and "over two tasks" in page
+
+
 @needs_data
-def test_local_effects_are_compared_with_elevation() -> None:
-    experiment = Temperature(DATA)
-    page = experiment.findings({"convcnp-approx": experiment.model("convcnp", "approx")}, seed=0)
-    assert "| ConvCNP (T~) |" in page
+@pytest.mark.parametrize("experiment", [Temperature, PointTemperature])
+def test_findings_tell_of_each_approximate_model(experiment: type[Experiment]) -> None:
+    models = {"convcnp-approx": experiment(DATA).model("convcnp", "approx")}
+    assert "| ConvCNP (T~) |" in experiment(DATA).findings(models, seed=0)
 
 
 def test_without_data_or_with_an_unknown_split_the_error_tells_what_is_wanted() -> None:
     with pytest.raises(ValueError, match="needs --data, a directory with era5_italy"):
         Temperature().source()
+    with pytest.raises(ValueError, match="needs --data, a directory with era5_gsod"):
+        PointTemperature().source()
     with pytest.raises(ValueError, match="has italy, paper splits; got 'us'"):
         Temperature(split="us")

@@ -69,3 +69,9 @@ def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) ->
 def test_windows_that_are_too_small_are_an_error() -> None:
     with pytest.raises(ValueError, match="make `extent` larger"):
         windows(extent=1e-6).batch(1, 0, 0)
+
+
+def test_fewer_targets_leave_the_context_as_it_is() -> None:
+    every, some = (windows(num_targets=number).batch(4, 0, 0) for number in (None, 5))
+    assert torch.equal(every.xc, some.xc) and torch.equal(every.yc, some.yc)
+    assert torch.equal(every.xt[:, :5], some.xt)

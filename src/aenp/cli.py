@@ -24,7 +24,7 @@ Examples:
   aenp families                                                 every architecture, with its equivariance errors
 """
 
-ExperimentName = Literal["gp", "smoke", "era5-2d"]
+ExperimentName = Literal["gp", "smoke", "era5-2d", "era5-points-2d", "era5-4d"]
 Data = Annotated[Path | None, arg(metavar="PATH")]
 Split = Annotated[str | None, arg(metavar="SPLIT")]
 Family = Annotated[str | None, arg(metavar="FAMILY")]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -73,22 +72,15 @@ def map_prediction(
 
 @dataclass(frozen=True)
 class Panel:
-    """One map: its title, a field `(latitude, longitude)`, its unit, and its colours."""
+    """One map: its title, a field on a grid or at points, its unit, and its colours."""
 
     title: str
-    values: Float[ndarray, "latitude longitude"]
+    values: xr.DataArray
     unit: str
     colours: str = "viridis"
 
 
-def map_panels(
-    panels: Sequence[Panel],
-    latitude: Float[ndarray, " latitude"],
-    longitude: Float[ndarray, " longitude"],
-    file: Path,
-    coast: Path,
-    columns: int = 3,
-) -> Path:
+def map_panels(panels: Sequence[Panel], file: Path, coast: Path, columns: int = 3) -> Path:
     """The panels in rows, with coastlines; those with the same unit share a scale, and effects are white at zero."""
     rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(
@@ -96,13 +88,13 @@ def map_panels(
     )
     limits = {}
     for unit in {panel.unit for panel in panels}:
-        values = np.concatenate([panel.values.ravel() for panel in panels if panel.unit == unit])
+        values = np.concatenate([panel.values.values.ravel() for panel in panels if panel.unit == unit])
         limits[unit] = float(np.nanmin(values)), float(np.nanmax(values))
     for axis, panel in zip(axes.flat, panels, strict=False):
-        low, high = limits[panel.unit]
-        field = xr.DataArray(panel.values, coords=[("latitude", latitude), ("longitude", longitude)])
-        figure.colorbar(_draw(axis, field, panel.colours, low, high), ax=axis, label=f"[{panel.unit}]", shrink=0.9)
+        image = _draw(axis, panel.values, panel.colours, *limits[panel.unit])
+        figure.colorbar(image, ax=axis, label=f"[{panel.unit}]", shrink=0.9)
         axis.set_title(panel.title, fontsize=10)
+    for axis in axes.flat[: len(panels)]:
         draw_coast(axis, coast)
     for axis in axes[-1]:
         axis.set_xlabel("longitude [°]")

@@ -24,6 +24,7 @@ class Windows:
         steps: consecutive steps in a window.
         most: largest number of observations in a task; from a window with more of them so many are drawn.
         least: smallest number.
+        num_targets: at most so many targets, for training in less time; by default all.
     """
 
     values: Float[ndarray, "time stations"]
@@ -33,6 +34,7 @@ class Windows:
     steps: int = 1
     most: int = 1024
     least: int = 8
+    num_targets: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps > 1 and self.times is None:
@@ -67,4 +69,4 @@ class Windows:
             x = np.concatenate([x[:, :2], self.times[start + time, None], x[:, 2:]], axis=1)
         y = values[time, station, None]
         seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
-        return split(x, y, int(seen))
+        return split(x, y, int(seen), self.num_targets)

@@ -1,13 +1,16 @@
 """The paper's experiments by name."""
 
 from aenp.experiments.era5 import Temperature
+from aenp.experiments.era5_points import PointTemperature, SpaceTimeTemperature
 from aenp.experiments.experiment import Experiment, Preset, key
 from aenp.experiments.gp import Gibbs
 from aenp.experiments.smoke import Smoke
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained, shipped
 
-EXPERIMENTS: dict[str, type[Experiment]] = {experiment.name: experiment for experiment in (Gibbs, Smoke, Temperature)}
+EXPERIMENTS: dict[str, type[Experiment]] = {
+    experiment.name: experiment for experiment in (Gibbs, Smoke, Temperature, PointTemperature, SpaceTimeTemperature)
+}
 
 
 def shipped_models(name: str) -> dict[str, NeuralProcess]:

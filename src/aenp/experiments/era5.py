@@ -1,9 +1,10 @@
 """Surface air temperature on the grid (section 5.3 and appendix E.3)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,9 +31,15 @@ from aenp.recipe import Recipe
 from aenp.report import markdown_table
 from aenp.task import Task
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 STRATA = 16
 SHARES = (0.01, 1 / 3)
 TOPOGRAPHY, LAND = "itu1511v2_topo_1_12deg.nc", "era5_lsm_0p25.nc"
+
+DRAWN = "pttnp-approx", "convcnp-approx", "equivcnp-approx"
+"The models on the maps."
 
 SMALL_FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
 
@@ -101,12 +108,29 @@ SPLITS = {
 
 
 @dataclass(frozen=True)
-class Fields:
-    """Temperatures in kelvin, `(time, latitude, longitude)`, and where they are, in degrees."""
+class Grid:
+    """Where a field is, in degrees."""
 
-    values: Float[ndarray, "time x y"]
     latitude: Float[ndarray, " x"]
     longitude: Float[ndarray, " y"]
+
+    def on_map(self, values: Float[ndarray, "x y"]) -> "xr.DataArray":
+        import xarray as xr
+
+        return xr.DataArray(values, coords=[("latitude", self.latitude), ("longitude", self.longitude)])
+
+    def elevation(self, topography: Path) -> Float[ndarray, "x y"]:
+        """Metres, zero at sea."""
+        from aenp.data.gridded import elevation_at
+
+        return np.maximum(elevation_at(topography, self.latitude[:, None], self.longitude), 0.0)
+
+
+@dataclass(frozen=True)
+class Fields(Grid):
+    """Temperatures in kelvin, `(time, latitude, longitude)`."""
+
+    values: Float[ndarray, "time x y"]
 
 
 class Temperature(Experiment):
@@ -121,14 +145,14 @@ class Temperature(Experiment):
     settings = {  # noqa: RUF012
         "cpu": {
             "pttnp": Setting(
-                Recipe(steps=8_000, learning_rate=2e-3),
+                Recipe(steps=3_000, learning_rate=2e-3),
                 SMALL_PTTNP,
                 SMALL_FIXED | {"num": 64},
                 approx={"fixed_at_targets": True},
             ),
-            "convcnp": Setting(Recipe(steps=4_000), SMALL_UNET, SMALL_FIXED),
-            "relaxedconvcnp": Setting(Recipe(steps=4_000), SMALL_UNET, SMALL_FIXED),
-            "equivcnp": Setting(Recipe(steps=4_000), SMALL_GROUP, SMALL_FIXED),
+            "convcnp": Setting(Recipe(steps=1_800), SMALL_UNET, SMALL_FIXED),
+            "relaxedconvcnp": Setting(Recipe(steps=1_600), SMALL_UNET, SMALL_FIXED),
+            "equivcnp": Setting(Recipe(steps=1_500), SMALL_GROUP, SMALL_FIXED),
         },
         "paper": {
             "pttnp": Setting(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED),
@@ -172,57 +196,34 @@ standard errors, which are over tasks, are too small for other weeks."""
         return tests
 
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
-        from aenp.mapping import EFFECT, Panel, map_panels
-
         fields = self._fields(next(iter(self.parts.tests.values())))
         truth = fields.values[len(fields.values) // 2]
         seen = _some(truth, seed)
         context = np.full(truth.size, np.nan)
         context[seen] = truth.ravel()[seen]
+        means = {name: self._means(models[name], fields, truth, seed) for name in DRAWN if name in models}
         panels = [
-            Panel("context", context.reshape(truth.shape), "K"),
-            Panel("truth", truth, "K"),
-            Panel("elevation", self._elevation(fields), "m", "terrain"),
+            ("context", fields.on_map(context.reshape(truth.shape))),
+            ("truth", fields.on_map(truth)),
+            ("elevation", fields.on_map(fields.elevation(self.file(TOPOGRAPHY)))),
         ]
-        for name in ("pttnp-approx", "convcnp-approx", "equivcnp-approx"):
-            if name in models:
-                equivariant, approximate = self._means(models[name], fields, truth, seed)
-                label = models[name].label
-                panels += [
-                    Panel(f"{label}, equivariant part", equivariant, "K"),
-                    Panel(label, approximate, "K"),
-                    Panel(f"{label}, local effect", approximate - equivariant, "K more", EFFECT),
-                ]
-        where = fields.latitude, fields.longitude
-        return [map_panels(panels, *where, out / "local_effects.png", coast=self._file(LAND))]
+        drawn = {models[name].label: map(fields.on_map, both) for name, both in means.items()}
+        return [map_effects(panels, drawn, out / "local_effects.png", self.file(LAND))]
 
     def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
-        """How the local effects that models have learned go with elevation, which they have never been shown."""
         fields = self._fields(next(iter(self.parts.tests.values())))
-        elevation = self._elevation(fields)
-        land = (elevation > 0) & np.isfinite(fields.values[0])
-        rows = []
+        effects = {}
         for model in (model for model in models.values() if model.symmetry == "approx"):
-            effects = []
-            for number, time in enumerate(np.linspace(0, len(fields.values) - 1, 16).astype(int)):
-                equivariant, approximate = self._means(model, fields, fields.values[time], seed + number)
-                effects.append(approximate - equivariant)
-            effect = np.mean(effects, axis=0)
-            slope = np.polyfit(elevation[land] / 1000, effect[land], 1)[0]
-            rows.append([model.label, f"{np.corrcoef(elevation[land], effect[land])[0, 1]:.2f}", f"{slope:.1f}"])
-        table = markdown_table(["model", "correlation with elevation", "K per km"], rows)
-        return f"## Local effects and elevation\n\nOn land, the mean over 16 tasks of 100 observations:\n\n{table}\n"
+            tasks = enumerate(np.linspace(0, len(fields.values) - 1, 16).astype(int))
+            means = [self._means(model, fields, fields.values[time], seed + number) for number, time in tasks]
+            effects[model.label] = np.mean([approximate - equivariant for equivariant, approximate in means], axis=0)
+        return compare_with_elevation(effects, fields.elevation(self.file(TOPOGRAPHY)), "16 tasks of 100 observations")
 
     def _fields(self, part: Part) -> Fields:
         from aenp.data.gridded import open_gridded
 
-        field = open_gridded(self._file(part.file), "t2m", part.region, part.period)
-        return Fields(field.values.astype(np.float32), field.latitude.values, field.longitude.values)
-
-    def _file(self, name: str) -> Path:
-        if self.data is None:
-            raise ValueError(f"{self.name} needs --data, a directory with {name}")
-        return self.data / name
+        field = open_gridded(self.file(part.file), "t2m", part.region, part.period)
+        return Fields(field.latitude.values, field.longitude.values, field.values.astype(np.float32))
 
     @cached_property
     def _scale(self) -> tuple[float, float]:
@@ -249,11 +250,6 @@ standard errors, which are over tasks, are too small for other weeks."""
             both = model.symmetry_breaking(Task(x[:, seen], y[:, seen], x))
         return mean + std * _image(both.equivariant, truth), mean + std * _image(both.approximate, truth)
 
-    def _elevation(self, fields: Fields) -> Float[ndarray, "x y"]:
-        from aenp.data.gridded import elevation_at
-
-        return elevation_at(self._file(TOPOGRAPHY), fields.latitude[:, None], fields.longitude)
-
 
 def _some(truth: Float[ndarray, "x y"], seed: int) -> Int[ndarray, " some"]:
     """Which points are seen, of those that have a value."""
@@ -262,3 +258,36 @@ def _some(truth: Float[ndarray, "x y"], seed: int) -> Int[ndarray, " some"]:
 
 def _image(prediction: Distribution, like: Float[ndarray, "x y"]) -> Float[ndarray, "x y"]:
     return prediction.mean.view(like.shape).numpy()
+
+
+def map_effects(
+    panels: Sequence[tuple[str, "xr.DataArray"]],
+    means: Mapping[str, Iterable["xr.DataArray"]],
+    file: Path,
+    coast: Path,
+) -> Path:
+    """The paper's figure: context, truth and elevation, then for each model its two means and their difference."""
+    from aenp.mapping import EFFECT, Panel, map_panels
+
+    styles = (("K",), ("K",), ("m", "terrain"))
+    every = [Panel(*panel, *style) for panel, style in zip(panels, styles, strict=True)]
+    for label, (equivariant, approximate) in means.items():
+        every += [
+            Panel(f"{label}, equivariant part", equivariant, "K"),
+            Panel(label, approximate, "K"),
+            Panel(f"{label}, local effect", approximate - equivariant, "K more", EFFECT),
+        ]
+    return map_panels(every, file, coast)
+
+
+def compare_with_elevation(
+    effects: Mapping[str, Float[ndarray, "x y"]], elevation: Float[ndarray, "x y"], tasks: str
+) -> str:
+    """How the local effects that models have learned go with elevation, which they have never been shown."""
+    land = elevation > 0
+    rows = []
+    for label, effect in effects.items():
+        slope = np.polyfit(elevation[land] / 1000, effect[land], 1)[0]
+        rows.append([label, f"{np.corrcoef(elevation[land], effect[land])[0, 1]:.2f}", f"{slope:.1f}"])
+    table = markdown_table(["model", "correlation with elevation", "K per km"], rows)
+    return f"## Local effects and elevation\n\nOn land, the mean over {tasks}:\n\n{table}\n"

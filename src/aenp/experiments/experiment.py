@@ -96,6 +96,12 @@ class Experiment(ABC):
             raise ValueError(f"{self.name} has {', '.join(self.splits) or 'no'} splits; got {split!r}")
         self.data, self.split = data, split
 
+    def file(self, name: str) -> Path:
+        """A file of the experiment's data."""
+        if self.data is None:
+            raise ValueError(f"{self.name} needs --data, a directory with {name}")
+        return self.data / name
+
     @abstractmethod
     def source(self) -> Source:
         """What models are trained on."""
