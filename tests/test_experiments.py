@@ -12,6 +12,7 @@ from aenp.cli import ExperimentName
 from aenp.experiments import EXPERIMENTS, key
 from aenp.experiments.experiment import twin
 from aenp.metrics import equivariance_error
+from aenp.process import NeuralProcess
 from aenp.report import parameter_count
 from aenp.shipped import WEIGHTS, shipped
 from aenp.symmetry import Motion, Translation
@@ -78,14 +79,26 @@ def test_shipped_models_are_whole(name: str) -> None:
     assert built.configuration() == model.configuration()
 
 
+def task_for(model: NeuralProcess) -> Task:
+    """Random points, on a grid for a model that wants one, in the middle of the domain of the fixed inputs."""
+    generator = torch.Generator().manual_seed(0)
+    shape = 3, 50, model.dim_x
+    x = 4 * torch.rand(shape, dtype=torch.float64, generator=generator) - 2
+    if model.arguments.get("on_grid"):
+        x = torch.stack([torch.cartesian_prod(*[torch.arange(9.0)] * model.dim_x)[:50].double()] * 3)
+        x = x / model.arguments["points_per_unit"]
+    if model.fixed_inputs is not None:
+        sides = [side if math.isfinite(sum(side)) else (0.0, 0.0) for side in model.fixed_inputs.domain]
+        x = x + torch.tensor(sides, dtype=torch.float64).mean(dim=1)
+    return Task(x[:, :20], torch.randn(3, 20, model.dim_y, generator=generator), x[:, 20:])
+
+
 @pytest.mark.parametrize("name", [name for name in SHIPPED if not name.endswith("none")])
 @pytest.mark.parametrize("size", [0.337, 100.0, 1e6])
 def test_trained_models_are_equivariant(name: str, size: float) -> None:
     """After training as before: off the lattice, and far away; on the line EquivCNP to reflections too."""
     model = aenp.pretrained(name)
-    generator = torch.Generator().manual_seed(0)
-    xc, xt = (4 * torch.rand(3, n, model.dim_x, dtype=torch.float64, generator=generator) - 2 for n in (20, 30))
-    task = Task(xc, torch.randn(3, 20, model.dim_y, generator=generator), xt)
+    task = task_for(model)
     shift = Translation(model.dim_x).element(torch.full((model.dim_x,), size, dtype=torch.float64))
     with model.equivariant():
         assert equivariance_error(model, task, shift) < 1e-4

@@ -1,5 +1,6 @@
 """Surface air temperature at points (section 5.3 and appendix E.3): in the plane, and with time and elevation too."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +25,7 @@ from aenp.experiments.era5 import (
     compare_with_elevation,
     map_effects,
 )
-from aenp.experiments.experiment import PAPER, Experiment, Setting, Stratum
+from aenp.experiments.experiment import PAPER, Experiment, Number, Setting, Stratum, key
 from aenp.experiments.plane import (
     PAPER_FIXED,
     PAPER_PTTNP,
@@ -54,7 +55,12 @@ TRANSFORMERS: tuple[tuple[str, Symmetry], ...] = (("pttnp", "none"), ("pttnp", "
 SMALL_TRANSFORMER = Setting(
     Recipe(steps=3_000, learning_rate=2e-3), SMALL_PTTNP, SMALL_FIXED | {"num": 64}, approx={"fixed_at_targets": True}
 )
+MODELS: tuple[tuple[str, Symmetry], ...] = (*TRANSFORMERS, ("convcnp", "exact"), ("convcnp", "approx"))
 PAPER_TRANSFORMER = Setting(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED)
+
+
+def _of_models(numbers: Mapping[str, Number]) -> dict[str, Number]:
+    return {name: number for name, number in numbers.items() if name in itertools.starmap(key, MODELS)}
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class PointTemperature(Experiment):
     title = "Surface temperature, at points"
     dim_x = 2
     norm = 2
-    models = (*TRANSFORMERS, ("convcnp", "exact"), ("convcnp", "approx"))
+    models = MODELS
     domain = tuple((low / DEGREES, high / DEGREES) for low, high in (EUROPE_BOX[:2], EUROPE_BOX[2:]))
     settings = {  # noqa: RUF012
         "cpu": {
@@ -95,7 +101,7 @@ class PointTemperature(Experiment):
         },
         "paper": {"pttnp": PAPER_TRANSFORMER, "convcnp": Setting(PAPER, PAPER_UNET | OFF_GRID, PAPER_FIXED)},
     }
-    paper = {"Europe": EUROPE, "elsewhere": US}  # noqa: RUF012
+    paper = {"Europe": _of_models(EUROPE), "elsewhere": _of_models(US)}  # noqa: RUF012
     remark = """\
 These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 to 2009, tested on 2010. *Elsewhere*
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
