@@ -22,10 +22,15 @@ docs: .venv/installed
 
 BOTH := convcnp-exact convcnp-approx relaxedconvcnp-approx equivcnp-exact equivcnp-approx
 GP := $(addprefix runs/gp/,tnp-none tnp-exact tnp-approx $(BOTH))
-SMOKE := $(addprefix runs/smoke/,pttnp-none pttnp-exact pttnp-approx $(BOTH))
+PTTNP := pttnp-none pttnp-exact pttnp-approx
+SMOKE := $(addprefix runs/smoke/,$(PTTNP) $(BOTH))
+ifdef DATA  # as docs/era5.md describes it
+ERA5 := $(addprefix runs/era5-2d/,$(PTTNP) $(BOTH)) $(addprefix runs/era5-4d/,$(PTTNP)) \
+	$(addprefix runs/era5-points-2d/,$(PTTNP) convcnp-exact convcnp-approx)
+endif
 
-weights: $(GP:%=%/model.json) $(SMOKE:%=%/model.json)
-	$(BIN)/python -m aenp.shipping $(GP) $(SMOKE)
+weights: $(GP:%=%/model.json) $(SMOKE:%=%/model.json) $(ERA5:%=%/model.json)
+	$(BIN)/python -m aenp.shipping $(GP) $(SMOKE) $(if $(DATA),$(ERA5) --data $(DATA))
 
 $(SMOKE:%=%/model.json): | smoke.zarr
 smoke.zarr: | .venv/installed
@@ -34,7 +39,7 @@ smoke.zarr: | .venv/installed
 .PRECIOUS: runs/%/model.json
 runs/%/model.json: | .venv/installed
 	$(BIN)/aenp train $(*D) --model $(word 1,$(subst -, ,$(*F))) --symmetry $(word 2,$(subst -, ,$(*F))) \
-		$(if $(wildcard runs/$*/run.json),--resume,--threads 1)
+		$(if $(filter era5%,$*),--data $(DATA)) $(if $(wildcard runs/$*/run.json),--resume,--threads 1)
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

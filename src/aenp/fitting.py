@@ -247,4 +247,6 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int) -> NeuralProc
     fixed_inputs = None
     if symmetry == "approx":
         fixed_inputs = FixedInputs(2, num=32, domain=data.frame.domain, dropout=0.1, fourier=4)
+        if "attention" in options:
+            options["fixed_at_targets"] = True
     return make(family, symmetry, 2, 1, fixed_inputs, **options)

@@ -21,8 +21,8 @@ Column = Mapping[str, Score] | Mapping[str, Number]
 PAGE = """\
 # {title}
 
-Written by `aenp reproduce {name} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per target
-point, ± the standard error over {counts}; differences are paired, on the same tasks. Our models are
+Written by `aenp reproduce {name}{data} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per
+target point, ± the standard error over tasks: {counts}. Differences are paired, on the same tasks. Our models are
 small and were trained for minutes on a CPU (last table), the paper's for 500,000 steps on a GPU.
 
 {remark}
@@ -33,14 +33,14 @@ small and were trained for minutes on a CPU (last table), the paper's for 500,00
 
 ## What breaking the symmetry is worth
 
-Log-likelihood of each approximate model less that of its exact twin, which for RelaxedConvCNP is ConvCNP, and less that
-of its own equivariant part.
+Log-likelihood of each approximate model less that of its exact twin, which for RelaxedConvCNP is ConvCNP, less that of
+its own equivariant part, and less that of its family's model without symmetry.
 
 {worth}
 
 ## Log-likelihood of the context, {first}
 
-Targets are the context's own points, noise and all: the oracles do not repeat what they have seen, and are no ceiling.
+Targets are the context's own points, noise and all{no_ceiling}.
 
 {context}
 
@@ -62,6 +62,8 @@ CRPS in units of y, and the share of targets in the central 50, 90 and 95 % inte
 {training}
 {findings}{figures}
 """
+
+NO_CEILING = ": the oracles do not repeat what they have seen, and are no ceiling"
 
 
 class Evaluation:
@@ -136,10 +138,12 @@ class Evaluation:
         for test, values in self.values.items():
             approximate = {name: v for name, v in values.items() if "equivariant_loglik" in v}
             twins = {name: values[exact] for name in approximate if (exact := twin(name)) in values}
-            header += [f"{test}: less its twin", "less its equivariant part"]
+            free = {name: values[none] for name in approximate if (none := name.replace("approx", "none")) in values}
+            header += [f"{test}: less its twin", "less its equivariant part", "less the one without symmetry"]
             columns += [
                 {name: Score.of(approximate[name]["loglik"] - exact["loglik"]) for name, exact in twins.items()},
                 {name: Score.of(v["loglik"] - v["equivariant_loglik"]) for name, v in approximate.items()},
+                {name: Score.of(approximate[name]["loglik"] - none["loglik"]) for name, none in free.items()},
             ]
         return self._table(header, columns)
 
@@ -184,14 +188,16 @@ class Evaluation:
         return markdown_table(["model", "parameters", "steps", "minutes", "threads"], rows)
 
     def page(self, figures: Iterable[Path]) -> str:
-        counts = {f"{count:,} tasks {test}" for test, count in self.tasks.items()}
+        data, split = self.experiment.data, self.experiment.split
         return PAGE.format(
             title=self.experiment.title,
             name=self.experiment.name,
             tasks=next(iter(self.tasks.values())),
             seed=self.seed,
             version=__version__,
-            counts=" and ".join(sorted(counts)),
+            data=(" --data DIR" if data else "") + (f" --split {split}" if split else ""),
+            counts=", ".join(f"{count:,} {test}" for test, count in self.tasks.items()),
+            no_ceiling=NO_CEILING if next(iter(self.oracles.values())) else "",
             remark=self.experiment.remark,
             first=self.first,
             norm=self.experiment.norm,

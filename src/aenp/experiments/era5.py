@@ -161,7 +161,28 @@ class Temperature(Experiment):
             "equivcnp": Setting(PAPER, PAPER_GROUP, PAPER_FIXED),
         },
     }
-    paper = {"Europe": EUROPE, "US": US, "Italy": EUROPE, "UK": US}  # noqa: RUF012
+    paper = {  # noqa: RUF012
+        "Europe": EUROPE,
+        "US": US,
+        "Italy": EUROPE,
+        "UK": US,
+        "context": {
+            "pttnp-none": (1.74, 0.01),
+            "pttnp-exact": (1.66, 0.01),
+            "pttnp-approx": (1.76, 0.01),
+            "convcnp-exact": (1.20, 0.02),
+            "convcnp-approx": (1.50, 0.01),
+            "relaxedconvcnp-approx": (1.29, 0.01),
+            "equivcnp-exact": (2.03, 0.01),
+            "equivcnp-approx": (2.05, 0.01),
+        },
+        "deviation": {
+            "pttnp-approx": (0.0406, 0.0005),
+            "convcnp-approx": (0.00237, 0.0004),
+            "relaxedconvcnp-approx": (0.0239, 0.0004),
+            "equivcnp-approx": (0.0242, 0.0005),
+        },
+    }
     remark = """\
 The paper trains on other data: WFDE5, half a degree, all of Europe in 2018, with the US in 2019 to test on; its columns
 show what it found there and are no target for these. Tasks of one region and two weeks are much alike, so that the
