@@ -76,7 +76,8 @@ def test_the_result_lies_on_the_targets_own_coordinates(model: FieldModel) -> No
     curved = xr.broadcast(expected.latitude, expected.longitude)
     curved = xr.Dataset(coords={"lat": (("i", "j"), curved[0].data), "lon": (("i", "j"), curved[1].data)})
     result = model.predict(stations(), curved)["mean"]
-    assert np.allclose(result, expected, rtol=0, atol=1e-3) and result["lat"].identical(curved["lat"])
+    assert np.allclose(result, expected, rtol=0, atol=1e-3) and result["lat"].equals(curved["lat"])
+    assert result["lat"].attrs["units"] == "degrees_north" and result["lon"].attrs["units"] == "degrees_east"
 
 
 def test_files_do_as_well_as_what_is_in_them(model: FieldModel, tmp_path: Path) -> None:

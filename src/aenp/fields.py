@@ -41,6 +41,10 @@ DESCRIPTIONS = {
     "equivariant_mean": "{} predicted by the equivariant part of the model",
     "local_effect": "effect of the place on {} predicted, mean minus equivariant_mean",
 }
+CF = {
+    kind: {"standard_name": kind, "units": f"degrees_{side}"}
+    for kind, side in (("latitude", "north"), ("longitude", "east"))
+}
 
 
 class Frame(Configured):
@@ -285,7 +289,7 @@ def _places(target: Target, observed: pd.DataFrame) -> Places:
         raise ValueError(f"{where} has no place to predict at: its latitude and longitude are empty")
     check_degrees(latitude.values, longitude.values, where)
     time = _times(own.get("time"), latitude, observed, where)
-    coordinates = {names[kind]: own[kind] for kind in ("latitude", "longitude")}
+    coordinates = {names[kind]: own[kind].assign_attrs(cf | own[kind].attrs) for kind, cf in CF.items()}
     if time is not None and set(time.dims) <= set(latitude.dims) and "time" in names:
         coordinates[names["time"]] = time
     return Places(latitude, longitude, time, coordinates, dataset.chunks)

@@ -59,5 +59,4 @@ def _grid(text: str) -> xr.Dataset:
         ) from None
     sides = ((south, north), (west, east))
     axes = (low + step * np.arange(int((high - low) / step + 1e-6) + 1) for low, high in sides)
-    coordinates = zip(("latitude", "longitude"), axes, ("degrees_north", "degrees_east"), strict=True)
-    return xr.Dataset(coords={name: (name, values, {"units": units}) for name, values, units in coordinates})
+    return xr.Dataset(coords=dict(zip(("latitude", "longitude"), axes, strict=True)))
