@@ -38,9 +38,6 @@ STRATA = 16
 SHARES = (0.01, 1 / 3)
 TOPOGRAPHY, LAND = "itu1511v2_topo_1_12deg.nc", "era5_lsm_0p25.nc"
 
-DRAWN = "pttnp-approx", "convcnp-approx", "equivcnp-approx"
-"The models on the maps."
-
 SMALL_FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
 
 EUROPE: dict[str, Number] = {
@@ -222,22 +219,24 @@ standard errors, which are over tasks, are too small for other weeks."""
         seen = _some(truth, seed)
         context = np.full(truth.size, np.nan)
         context[seen] = truth.ravel()[seen]
-        means = {name: self._means(models[name], fields, truth, seed) for name in DRAWN if name in models}
         panels = [
             ("context", fields.on_map(context.reshape(truth.shape))),
             ("truth", fields.on_map(truth)),
             ("elevation", fields.on_map(fields.elevation(self.file(TOPOGRAPHY)))),
         ]
-        drawn = {models[name].label: map(fields.on_map, both) for name, both in means.items()}
-        return [map_effects(panels, drawn, out / "local_effects.png", self.file(LAND))]
+        means = [
+            (model.label, map(fields.on_map, self._means(model, fields, truth, seed)))
+            for model in approximate(models) or models.values()
+        ]
+        return [map_effects(panels, means, out / "local_effects.png", self.file(LAND))]
 
     def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
         fields = self._fields(next(iter(self.parts.tests.values())))
         effects = {}
-        for model in (model for model in models.values() if model.symmetry == "approx"):
+        for model in approximate(models):
             tasks = enumerate(np.linspace(0, len(fields.values) - 1, 16).astype(int))
             means = [self._means(model, fields, fields.values[time], seed + number) for number, time in tasks]
-            effects[model.label] = np.mean([approximate - equivariant for equivariant, approximate in means], axis=0)
+            effects[model.label] = np.mean([whole - equivariant for equivariant, whole in means], axis=0)
         return compare_with_elevation(effects, fields.elevation(self.file(TOPOGRAPHY)), "16 tasks of 100 observations")
 
     def _fields(self, part: Part) -> Fields:
@@ -281,9 +280,13 @@ def _image(prediction: Distribution, like: Float[ndarray, "x y"]) -> Float[ndarr
     return prediction.mean.view(like.shape).numpy()
 
 
+def approximate(models: Mapping[str, NeuralProcess]) -> list[NeuralProcess]:
+    return [model for model in models.values() if model.symmetry == "approx"]
+
+
 def map_effects(
     panels: Sequence[tuple[str, "xr.DataArray"]],
-    means: Mapping[str, Iterable["xr.DataArray"]],
+    means: Sequence[tuple[str, Iterable["xr.DataArray"]]],
     file: Path,
     coast: Path,
 ) -> Path:
@@ -292,11 +295,11 @@ def map_effects(
 
     styles = (("K",), ("K",), ("m", "terrain"))
     every = [Panel(*panel, *style) for panel, style in zip(panels, styles, strict=True)]
-    for label, (equivariant, approximate) in means.items():
+    for label, (equivariant, whole) in means:
         every += [
             Panel(f"{label}, equivariant part", equivariant, "K"),
-            Panel(label, approximate, "K"),
-            Panel(f"{label}, local effect", approximate - equivariant, "K more", EFFECT),
+            Panel(label, whole, "K"),
+            Panel(f"{label}, local effect", whole - equivariant, "K more", EFFECT),
         ]
     return map_panels(every, file, coast)
 

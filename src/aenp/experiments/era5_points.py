@@ -14,7 +14,6 @@ from numpy import ndarray
 
 from aenp.data.windows import Windows
 from aenp.experiments.era5 import (
-    DRAWN,
     EUROPE,
     EUROPE_BOX,
     LAND,
@@ -22,6 +21,7 @@ from aenp.experiments.era5 import (
     TOPOGRAPHY,
     US,
     Grid,
+    approximate,
     compare_with_elevation,
     map_effects,
 )
@@ -146,21 +146,20 @@ errors, which are over tasks, are too small for other years."""
             ("truth", at_points(np.isfinite(points.values[day]))),
             ("elevation", ALPS.on_map(ALPS.elevation(self.file(TOPOGRAPHY)))),
         ]
-        means = {
-            models[name].label: map(ALPS.on_map, self._means(models[name], points, day, seed))
-            for name in DRAWN
-            if name in models
-        }
+        means = [
+            (model.label, map(ALPS.on_map, self._means(model, points, day, seed)))
+            for model in approximate(models) or models.values()
+        ]
         return [map_effects(panels, means, out / "local_effects.png", self.file(LAND))]
 
     def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
         points = self._drawn()
         effects = {}
         elevation = ALPS.elevation(self.file(TOPOGRAPHY))
-        for model in (model for model in models.values() if model.symmetry == "approx"):
+        for model in approximate(models):
             days = np.linspace(0, len(points.dates) - 1, 16).astype(int).tolist()
             means = [self._means(model, points, day, seed) for day in days]
-            effects[model.label] = np.mean([approximate - equivariant for equivariant, approximate in means], axis=0)
+            effects[model.label] = np.mean([whole - equivariant for equivariant, whole in means], axis=0)
         return compare_with_elevation(effects, elevation, "16 days of the year, a third of the points observed")
 
     def _drawn(self) -> Points:
@@ -189,8 +188,8 @@ errors, which are over tasks, are too small for other years."""
         with torch.no_grad():
             both = model.symmetry_breaking(Task(torch.from_numpy(xc)[None], yc, torch.from_numpy(xt)[None]))
         parts = both.equivariant, both.approximate
-        equivariant, approximate = (mean + std * part.mean.view(grid.shape[:-1]).numpy() for part in parts)
-        return equivariant, approximate
+        equivariant, whole = (mean + std * part.mean.view(grid.shape[:-1]).numpy() for part in parts)
+        return equivariant, whole
 
     def _inputs(
         self, places: Float[ndarray, "points 3"], times: Float[ndarray, " points"]
