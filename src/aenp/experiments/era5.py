@@ -13,7 +13,7 @@ from numpy import ndarray
 from torch.distributions import Distribution
 
 from aenp.data.patches import Patches
-from aenp.experiments.experiment import PAPER, Experiment, Number, Setting, Stratum, eight
+from aenp.experiments.experiment import PAPER, Experiment, Number, Setting, Stratum, eight, middles, per_stratum
 from aenp.experiments.plane import (
     CELLS_PER_UNIT,
     PAPER_FIXED,
@@ -34,7 +34,6 @@ from aenp.task import Task
 if TYPE_CHECKING:
     import xarray as xr
 
-STRATA = 16
 SHARES = (0.01, 1 / 3)
 TOPOGRAPHY, LAND = "itu1511v2_topo_1_12deg.nc", "era5_lsm_0p25.nc"
 
@@ -202,14 +201,13 @@ standard errors, which are over tasks, are too small for other weeks."""
         return [held_out.batch(16, index, seed=0) for index in range(4)], None
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
-        each = max(2, -(-tasks // STRATA))
-        edges = np.linspace(*SHARES, STRATA + 1)
+        each = per_stratum(tasks)
         tests = {}
         for test, part in self.parts.tests.items():
             fields = self._fields(part)
             tests[test] = [
                 Stratum(self._patches(fields, (share, share)).batch(each, number, seed))
-                for number, share in enumerate(((edges[1:] + edges[:-1]) / 2).tolist())
+                for number, share in enumerate(middles(*SHARES))
             ]
         return tests
 

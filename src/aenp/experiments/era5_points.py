@@ -25,7 +25,7 @@ from aenp.experiments.era5 import (
     compare_with_elevation,
     map_effects,
 )
-from aenp.experiments.experiment import PAPER, Experiment, Number, Setting, Stratum, key
+from aenp.experiments.experiment import PAPER, STRATA, Experiment, Number, Setting, Stratum, key, per_stratum
 from aenp.experiments.plane import (
     PAPER_FIXED,
     PAPER_PTTNP,
@@ -48,7 +48,6 @@ WINDOW = 12.0
 "Side of a task's window in degrees."
 ALPS = Grid(np.linspace(41, 53, 49), np.linspace(10, 22, 49))
 "Where the maps are."
-STRATA = 16
 OFF_GRID = {"on_grid": False}
 
 TRANSFORMERS: tuple[tuple[str, Symmetry], ...] = (("pttnp", "none"), ("pttnp", "exact"), ("pttnp", "approx"))
@@ -120,7 +119,7 @@ errors, which are over tasks, are too small for other years."""
         return [held_out.batch(16, index, seed=0) for index in range(4)], None
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
-        each = max(2, -(-tasks // STRATA))
+        each = per_stratum(tasks)
         sets = {name: self._windows(points) for name, points in self._test_points().items()}
         return {
             name: [Stratum(windows.batch(each, number, seed)) for number in range(STRATA)]

@@ -21,6 +21,7 @@ BEST = "Bayes-optimal"
 "The name of the oracle that no model can beat on average."
 Number = tuple[float, float]
 "A mean and its standard error."
+STRATA = 16
 
 
 PAPER = Recipe(steps=500_000, learning_rate=5e-4, schedule="constant", average=0.0)
@@ -140,6 +141,17 @@ class Experiment(ABC):
 def key(family: str, symmetry: str) -> str:
     """A model's name in files and on the command line, such as `tnp-approx`."""
     return f"{family}-{symmetry}"
+
+
+def per_stratum(tasks: int, strata: int = STRATA) -> int:
+    """How many tasks each stratum has; at least two, for a standard error."""
+    return max(2, -(-tasks // strata))
+
+
+def middles(low: float, high: float) -> list[float]:
+    """The middles of so many equal parts as there are strata."""
+    width = (high - low) / STRATA
+    return [low + (number + 0.5) * width for number in range(STRATA)]
 
 
 def twin(name: str) -> str:

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from aenp import oracles
 from aenp.data import GibbsTasks
-from aenp.experiments.experiment import BEST, PAPER, Experiment, Setting, Stratum, eight
+from aenp.experiments.experiment import BEST, PAPER, Experiment, Setting, Stratum, eight, per_stratum
 from aenp.process import NeuralProcess
 from aenp.recipe import Recipe
 from aenp.task import Task
@@ -121,7 +121,7 @@ oracles, and differences between models."""
         return tasks, torch.stack(scores).mean().item()
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
-        each = max(2, -(-tasks // len(SIZES)))
+        each = per_stratum(tasks, len(SIZES))
         return {
             "in distribution": _strata(INSIDE, each, TEST_SEED + 2 * seed),
             "out of distribution": _strata(OUTSIDE, each, TEST_SEED + 2 * seed + 1),

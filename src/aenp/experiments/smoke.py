@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from aenp.data.patches import Patches
 from aenp.data.smoke import BOX, Plumes, simulate
-from aenp.experiments.experiment import PAPER, Experiment, Setting, Stratum, eight
+from aenp.experiments.experiment import PAPER, Experiment, Setting, Stratum, eight, middles, per_stratum
 from aenp.experiments.plane import (
     CELLS_PER_UNIT,
     PAPER_FIXED,
@@ -33,7 +33,6 @@ FULL = BOX.steps * BOX.dt * BOX.inflow_rate
 "What flows into a cell in all, the unit of y."
 AXIS = ((np.arange(BOX.size) + 0.5) / CELLS_PER_UNIT).astype(np.float32)
 NUM_CONTEXT = (10, 250)
-STRATA = 16
 TEST_SEED = 2**31
 
 FLOOR = {"likelihood": Normal(min_scale=0.01)}
@@ -101,10 +100,9 @@ compare differences between models, not numbers across columns. Each test task i
         return load(self.data or Path("smoke.zarr"), split)
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
-        each = max(2, -(-tasks // STRATA))
-        edges = np.linspace(*NUM_CONTEXT, STRATA + 1)
+        each = per_stratum(tasks)
         strata = []
-        for number, size in enumerate(((edges[1:] + edges[:-1]) / 2).round().astype(int).tolist()):
+        for number, size in enumerate(map(round, middles(*NUM_CONTEXT))):
             plumes = Plumes.draw(range(number * each, (number + 1) * each), TEST_SEED + seed)
             strata.append(Stratum(patches(simulate(plumes, BOX), (size, size)).batch(each, number, seed)))
         return {"test": strata}
