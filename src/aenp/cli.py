@@ -317,12 +317,13 @@ def predict_field(
     from aenp.fields import FieldModel, write
 
     model = FieldModel.load(weights)
-    prediction = model.predict(context, target, variable, progress=True).load()
+    observed = model.observed(context, variable)
+    prediction = model.predict(observed, target, "value", progress=True).load()
     print(write(prediction, out))
     if plot is not None:
         from aenp.mapping import map_prediction
 
-        print(map_prediction(prediction, model.observed(context, variable), plot, coast))
+        print(map_prediction(prediction, observed, plot, coast))
 
 
 @app.command
