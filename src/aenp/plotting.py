@@ -99,8 +99,8 @@ def images(
     return write(figure, file)
 
 
-def maps(models: Mapping[str, NeuralProcess], task: Task, unit: str, file: Path) -> Path:
-    """One 2-D task on a grid: truth and context, and each model's mean and its absolute error."""
+def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, unit: str, file: Path) -> Path:
+    """One 2-D task on a grid: truth and context, and each model's mean and its absolute error; with labels of x."""
     assert task.yt is not None
     every = task.with_targets(torch.cat([task.xc, task.xt], dim=1))
     truth, seen = torch.cat([task.yc, task.yt], dim=1), torch.cat([task.yc, torch.full_like(task.yt, torch.nan)], dim=1)
@@ -127,6 +127,10 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, unit: str, file: Path)
         error = draw(axes[1, column], errors[label], "absolute error", worst, "viridis")
     figure.colorbar(value, ax=axes[0], label=unit)
     figure.colorbar(error, ax=axes[1], label=f"error of {unit}")
+    for axis in axes[1]:
+        axis.set_xlabel(across)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(up)
     return write(figure, file)
 
 

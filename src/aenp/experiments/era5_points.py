@@ -52,7 +52,7 @@ OFF_GRID = {"on_grid": False}
 
 TRANSFORMERS: tuple[tuple[str, Symmetry], ...] = (("pttnp", "none"), ("pttnp", "exact"), ("pttnp", "approx"))
 SMALL_TRANSFORMER = Setting(
-    Recipe(steps=3_000, learning_rate=2e-3), SMALL_PTTNP, SMALL_FIXED | {"num": 64}, approx={"fixed_at_targets": True}
+    Recipe(steps=2_000, learning_rate=2e-3), SMALL_PTTNP, SMALL_FIXED | {"num": 64}, approx={"fixed_at_targets": True}
 )
 MODELS: tuple[tuple[str, Symmetry], ...] = (*TRANSFORMERS, ("convcnp", "exact"), ("convcnp", "approx"))
 PAPER_TRANSFORMER = Setting(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED)
@@ -96,7 +96,7 @@ class PointTemperature(Experiment):
     settings = {  # noqa: RUF012
         "cpu": {
             "pttnp": SMALL_TRANSFORMER,
-            "convcnp": Setting(Recipe(steps=1_500), SMALL_UNET | OFF_GRID, SMALL_FIXED),
+            "convcnp": Setting(Recipe(steps=1_000), SMALL_UNET | OFF_GRID, SMALL_FIXED),
         },
         "paper": {"pttnp": PAPER_TRANSFORMER, "convcnp": Setting(PAPER, PAPER_UNET | OFF_GRID, PAPER_FIXED)},
     }

@@ -133,7 +133,7 @@ compare differences between models, not numbers across columns. Each test task i
         one = Patches(density[16:17, 64:96, 72:104], (AXIS[64:96], AXIS[72:104]), 32, (100, 100))
         return [
             images(density, titles, "x [cells]", "y [cells]", "smoke", out / "simulations.png", 6, outlines),
-            maps(models, one.batch(1, 0, seed), "smoke", out / "predictions.png"),
+            maps(models, one.batch(1, 0, seed), "x [16 cells]", "y [16 cells]", "smoke", out / "predictions.png"),
         ]
 
 
