@@ -1,4 +1,4 @@
-.PHONY: reproduce test lint docs benchmark weights clean
+.PHONY: reproduce test lint docs benchmark weights clean smoke.zarr
 
 PYTHON ?= python3
 BIN := .venv/bin

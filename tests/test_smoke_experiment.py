@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from aenp.data.smoke import Plumes
-from aenp.data.smoke_store import generate
-from aenp.experiments.smoke import AXIS, NUM_CONTEXT, TEST_SEED, Smoke
+from aenp.data.smoke_store import generate, load
+from aenp.experiments.smoke import AXIS, FULL, NUM_CONTEXT, TEST_SEED, Smoke, patches
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,15 @@ def test_test_tasks_are_patches_of_all_context_sizes() -> None:
 
 
 def test_simulations_of_the_test_are_none_of_the_data_sets() -> None:
-    assert not set(Plumes.draw(range(256), TEST_SEED + 1).radius) & set(Plumes.draw(range(256), 0).radius)
+    assert not set(Plumes.draw(range(256), TEST_SEED).radius) & set(Plumes.draw(range(256), 0).radius)
+
+
+def test_training_and_validation_have_simulations_of_their_own(data: Path) -> None:
+    experiment = Smoke(data)
+    assert np.array_equal(experiment.source().fields, load(data, "train") / np.float32(FULL))
+    own = patches(load(data, "validation"))
+    for number, task in enumerate(experiment.validation()[0]):
+        assert torch.equal(task.yt, own.batch(16, number, 0).yt)
 
 
 def test_from_data_to_a_model_its_scores_and_pictures(call: Callable[..., str], data: Path, tmp_path: Path) -> None:
@@ -52,6 +60,11 @@ def test_without_data_the_error_tells_how_to_make_them(call: Callable[..., str],
 def test_paper_sizes() -> None:
     """Appendix E.2: 128 pseudo-tokens, nine layers, D_z = 128, 8 heads; a U-Net; C8 with 128 channels."""
     pttnp = Smoke().model("pttnp", "approx", "paper")
-    assert (pttnp.dim, pttnp.heads, len(pttnp.pseudo_values)) == (128, 8, 128)
-    assert Smoke().model("convcnp", "approx", "paper").fixed_inputs.num == 16
-    assert Smoke().model("equivcnp", "exact", "paper").arguments["group"] == "C8"
+    assert (pttnp.dim, pttnp.heads, len(pttnp.pseudo_values), len(pttnp.read_context)) == (128, 8, 128, 9)
+    convcnp = Smoke().model("convcnp", "approx", "paper")
+    assert (convcnp.fixed_inputs.num, convcnp.fixed_inputs.dropout) == (16, 0.5)
+    assert [convcnp.arguments[size] for size in ("channels", "growth", "layers", "kernel")] == [16, 2, 9, 9]
+    equivcnp = Smoke().model("equivcnp", "exact", "paper")
+    assert [equivcnp.arguments[size] for size in ("group", "channels", "layers", "kernel")] == ["C8", 128, 9, 9]
+    recipe = Smoke.settings["paper"]["convcnp"].recipe
+    assert (recipe.learning_rate, recipe.batch_size, recipe.clip) == (5e-4, 16, 0.5)

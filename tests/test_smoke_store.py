@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from aenp.data.smoke import Box, Plumes, simulate
@@ -53,8 +54,12 @@ def test_stopped_and_started_again_it_goes_on(whole: Path, tmp_path: Path) -> No
 
 
 def test_other_arguments_are_refused(whole: Path) -> None:
-    with pytest.raises(ValueError, match=r"was begun with .*'seed': 3.*cannot go on with .*'seed': 4"):
+    with pytest.raises(ValueError, match=r"was begun with seed 3; it cannot go on with seed 4\."):
         next(generate(whole, NUM, seed=4, box=SMALL))
+    with pytest.raises(ValueError, match="workers must be at least 1; got 0"):
+        next(generate(whole, NUM, workers=0))
+    with pytest.raises(ValueError, match="seed must not be negative; got -1"):
+        next(generate(whole, NUM, seed=-1))
     with pytest.raises(ValueError, match="num, the number of simulations, must be at least 1; got 0"):
         next(generate(whole, 0))
 
@@ -66,8 +71,36 @@ def test_splits_are_by_simulation(whole: Path) -> None:
 
 
 def test_missing_data_are_an_error_that_tells_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="aenp data smoke --num 5000 --out"):
+    with pytest.raises(FileNotFoundError, match="aenp data smoke --num 6000 --out"):
         load(tmp_path / "none.zarr", "train")
+
+
+def test_what_is_no_data_set_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "directory").mkdir()
+    zarr.create_group(tmp_path / "group")
+    for name in ("file", "directory", "group"):
+        for use in (lambda out: next(generate(out, NUM)), lambda out: load(out, "train")):
+            with pytest.raises(ValueError, match=f"{name} is not a data set of smoke plumes"):
+                use(tmp_path / name)
+
+
+def test_a_chunk_that_could_not_be_written_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: zarr.Array, *_: object) -> None:
+        raise OSError("no space left on device")
+
+    out = tmp_path / "full.zarr"
+    with monkeypatch.context() as patch:
+        patch.setattr(zarr.Array, "__setitem__", full)
+        with pytest.raises(OSError, match="no space"):
+            list(generate(out, 5, seed=3, box=SMALL, workers=1))
+    assert list(generate(out, 5, seed=3, box=SMALL, workers=1)) == [0, 5]
+    assert np.array_equal(density(out), simulate(Plumes.draw(range(5), 3), SMALL))
+
+
+def test_xarray_opens_it(whole: Path) -> None:
+    data = xr.open_zarr(whole, consolidated=False)
+    assert data["density"].dims == ("simulation", "cell_x", "cell_y") and data["radius"].dims == ("simulation",)
 
 
 @pytest.mark.slow
@@ -87,6 +120,6 @@ def test_killed_and_started_again_from_the_command_line(tmp_path: Path) -> None:
     while not (out / "done/c/0").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     run.send_signal(signal.SIGKILL)
-    run.wait(60)
+    assert run.wait(60) == -signal.SIGKILL
     subprocess.run(command, check=True, timeout=120)
     assert np.array_equal(density(out), simulate(Plumes.draw(range(CHUNK + 2), 0)))

@@ -223,7 +223,7 @@ def make_data(
 ) -> None:
     """Make an experiment's data set. Stopped and started again, it goes on where it was.
 
-    Example: aenp data smoke --num 5000 --out smoke.zarr
+    Example: aenp data smoke --num 6000 --out smoke.zarr
 
     Args:
         which: smoke, simulated plumes.
@@ -231,7 +231,8 @@ def make_data(
         out: Zarr directory to write.
         seed: of the initial conditions. The data do not depend on the number of workers.
         workers: processes on this machine; by default one for each core.
-        scheduler: address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers are to do the work instead.
+        scheduler: address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers, which
+            need aenp and the same file system, are to do the work instead.
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -87,7 +87,14 @@ def images(
         layout="constrained",
     )
     for number, (axis, field, title) in enumerate(zip(axes.flat, fields, titles, strict=True)):
-        picture = axis.imshow(field.T, origin="lower", vmin=0, vmax=fields.max(), cmap="inferno")
+        picture = axis.imshow(
+            field.T,
+            origin="lower",
+            vmin=0,
+            vmax=fields.max(),
+            cmap="inferno",
+            extent=(0, field.shape[0], 0, field.shape[1]),
+        )
         axis.set_title(title, fontsize=9)
         for outline in outlines(number):
             axis.add_patch(outline)

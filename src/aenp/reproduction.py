@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ class Evaluation:
         if tasks < 1:
             raise ValueError(f"tasks must be at least 1; got {tasks}")
         self.experiment, self.models, self.seed = experiment, models, seed
-        tests = experiment.tests(tasks, seed)
+        console = Console(stderr=True)
+        with console.status("making the test tasks") if console.is_terminal else nullcontext():
+            tests = experiment.tests(tasks, seed)
         self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
         self.oracles: dict[str, dict[str, Values]] = {}
         self.values: dict[str, dict[str, Values]] = {}
@@ -169,9 +172,10 @@ class Evaluation:
 
     def tables(self) -> str:
         """All scores, for people."""
-        tables = {
-            "Log-likelihood": self.loglik_table(),
-            "How far each oracle is above": self.gap_table(),
+        tables = {"Log-likelihood": self.loglik_table()}
+        if next(iter(self.oracles.values())):
+            tables["How far each oracle is above"] = self.gap_table()
+        tables |= {
             f"Log-likelihood of the context, {self.first}": self.metric_table("context_loglik", "context"),
             f"Equivariance deviation, {self.first}": self.metric_table("equivariance_deviation", "deviation"),
             "Calibration": self.calibration_table(),

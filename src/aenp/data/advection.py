@@ -8,7 +8,7 @@ from typing import no_type_check
 import numba
 import numpy as np
 
-_compile = numba.njit(cache=True, fastmath=True, error_model="numpy")
+_compile = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 _inline = numba.njit(inline="always", fastmath=True, error_model="numpy")
 
 

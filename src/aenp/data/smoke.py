@@ -43,6 +43,7 @@ class Box:
 
 
 BOX = Box()
+RADIUS, PLACES, BUOYANCY = (5.0, 30.0), (30.0, 64.0, 110.0), (0.1, 0.5)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Plumes:
     def draw(indices: range, seed: int) -> "Plumes":
         """Those with the given numbers; each is a function of its number and the seed alone."""
         generators = [np.random.default_rng((seed, index)) for index in indices]
-        rows = [(g.uniform(5, 30), g.choice([30.0, 64.0, 110.0]), g.uniform(0.1, 0.5)) for g in generators]
+        rows = [(g.uniform(*RADIUS), g.choice(PLACES), g.uniform(*BUOYANCY)) for g in generators]
         return Plumes(*np.array(rows).reshape(-1, 3).T)
 
     def __len__(self) -> int:
@@ -122,12 +123,11 @@ class Projection:
         at_u[[0, -1]], at_v[:, [0, -1]] = 0.0, 0.0
         cut = [(i, j, i + 1, j) for i, j in np.argwhere(fluid[1:] != fluid[:-1])]
         cut += [(i, j, i, j + 1) for i, j in np.argwhere(fluid[:, 1:] != fluid[:, :-1])]
-        first, second = np.array([(i * size + j, m * size + n) for i, j, m, n in cut]).T
+        first, second = np.array([(i * size + j, m * size + n) for i, j, m, n in cut], int).reshape(-1, 2).T
         sources = np.zeros((len(cut), size * size))
         sources[np.arange(len(cut)), first], sources[np.arange(len(cut)), second] = 1.0, -1.0
-        spread = (cosines.T @ (inverse * (cosines @ sources.reshape(-1, size, size) @ cosines.T)) @ cosines).reshape(
-            len(cut), -1
-        )
+        modes = inverse * (cosines @ sources.reshape(len(cut), size, size) @ cosines.T)
+        spread = (cosines.T @ modes @ cosines).reshape(len(cut), size * size)
         capacitance = np.eye(len(cut)) + spread[:, first] - spread[:, second]
         # One more constant than in the empty box is free, that within the obstacle: a singular value of zero.
         correction = np.linalg.pinv(capacitance, rcond=1e-9) @ spread
@@ -159,7 +159,10 @@ class Projection:
         transformed = self.cosines @ divergence @ self.cosines.T
         pressure = self.cosines.T @ (self.inverse * transformed) @ self.cosines
         flat = pressure.reshape(len(pressure), -1)
-        return pressure - ((flat[:, self.first] - flat[:, self.second]) @ self.correction).reshape(pressure.shape)
+        jumps = flat[:, self.first] - flat[:, self.second]
+        if len(jumps) == 1:  # a product with one row alone is rounded otherwise than one among others
+            jumps = np.repeat(jumps, 2, axis=0)
+        return pressure - (jumps @ self.correction)[: len(flat)].reshape(pressure.shape)
 
 
 def _open(x: Float[ndarray, " n"], y: Float[ndarray, " m"], box: Box) -> Float[ndarray, "n m"]:

@@ -1,8 +1,10 @@
 """A data set of smoke plumes on disk: made by any number of workers, and gone on with where it was left."""
 
+import logging
 import os
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from aenp._version import __version__
-from aenp.data.smoke import BOX, Box, Plumes, simulate
+from aenp.data.smoke import BOX, BUOYANCY, PLACES, RADIUS, Box, Plumes, simulate
 
 CHUNK = 32
 "Simulations in a chunk, which one worker makes at a time."
@@ -30,20 +32,32 @@ def create(out: Path, num: int, seed: int, box: Box = BOX) -> None:
     """
     if num < 1:
         raise ValueError(f"num, the number of simulations, must be at least 1; got {num}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative; got {seed}")
     asked = {"num": num, "seed": seed} | asdict(box) | {"obstacle": list(box.obstacle)}
     if out.exists():
-        begun = zarr.open_group(out, mode="r").attrs.get("parameters")
-        if begun != asked:
-            raise ValueError(f"{out} was begun with {begun}; it cannot go on with {asked}")
+        begun = _parameters(out)
+        other = [name for name in asked if begun[name] != asked[name]]
+        if other:
+            was, now = (", ".join(f"{name} {values[name]}" for name in other) for values in (begun, asked))
+            raise ValueError(f"{out} was begun with {was}; it cannot go on with {now}. Choose another place for it")
         return
+    plumes = asdict(Plumes.draw(range(num), seed))
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(f"{out.name}.{os.getpid()}.part")
-    attributes = {"aenp": __version__, "parameters": asked, "splits": {name: list(s) for name, s in SPLITS.items()}}
+    shutil.rmtree(new, ignore_errors=True)
+    attributes = {
+        "aenp": __version__,
+        "parameters": asked,
+        "initial_conditions": {"radius": list(RADIUS), "x": list(PLACES), "buoyancy": list(BUOYANCY)},
+        "splits": {name: list(s) for name, s in SPLITS.items()},
+    }
     group = zarr.create_group(new, attributes=attributes)
-    group.create_array("density", shape=(num, box.size, box.size), chunks=(CHUNK, box.size, box.size), dtype="float32")
-    group.create_array("done", shape=(-(-num // CHUNK),), chunks=(1,), dtype="bool")
-    for name, values in asdict(Plumes.draw(range(num), seed)).items():
-        group.create_array(name, data=values)
+    shape, chunks, cells = (num, box.size, box.size), (CHUNK, box.size, box.size), ("simulation", "cell_x", "cell_y")
+    group.create_array("density", shape=shape, chunks=chunks, dtype="float32", dimension_names=cells)
+    group.create_array("done", shape=(-(-num // CHUNK),), chunks=(1,), dtype="bool", dimension_names=("chunk",))
+    for name, values in plumes.items():
+        group.create_array(name, data=values, dimension_names=("simulation",))
     new.rename(out)
 
 
@@ -60,25 +74,32 @@ def generate(
         workers: processes on this machine, by default one for each core; 1 for this process alone.
         scheduler: address of a Dask scheduler, whose workers are to do the work instead.
     """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1; got {workers}")
     create(out, num, seed, box)
-    done = _read(out, "done")
-    count = int(done.sum())
-    yield min(count * CHUNK, num)
-    missing = np.flatnonzero(~done).tolist()
+    missing = np.flatnonzero(~_read(out, "done")).tolist()
+    count = num - sum(len(_rows(number, num)) for number in missing)
+    yield count
     make = partial(write_chunk, str(out.absolute()), box, num, seed)
     with _mapper(workers, scheduler, len(missing)) as each:
-        for _ in each(make, missing):
-            count += 1
-            yield min(count * CHUNK, num)
+        for made in each(make, missing):
+            count += made
+            yield count
 
 
-def write_chunk(out: str, box: Box, num: int, seed: int, number: int) -> None:
+def write_chunk(out: str, box: Box, num: int, seed: int, number: int) -> int:
     """Makes one chunk and writes it, and then that it is done: if killed in between, it is made again."""
-    rows = range(number * CHUNK, min((number + 1) * CHUNK, num))
+    rows = _rows(number, num)
     with threadpool_limits(1):  # the same bits whatever the number of cores
         density = simulate(Plumes.draw(rows, seed), box)
     zarr.open_array(out, path="density", mode="r+")[rows.start : rows.stop] = density
     zarr.open_array(out, path="done", mode="r+")[number] = True
+    return len(rows)
+
+
+def _rows(number: int, num: int) -> range:
+    """The simulations in a chunk."""
+    return range(number * CHUNK, min((number + 1) * CHUNK, num))
 
 
 @contextmanager
@@ -93,20 +114,33 @@ def _mapper(workers: int | None, scheduler: str | None, jobs: int) -> Iterator[A
         for future in as_completed(client.map(function, items, pure=False)):
             yield future.result()
 
-    cluster = scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-    with Client(cluster) as client:
+    with ExitStack() as stack:
+        cluster = scheduler or stack.enter_context(
+            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL)
+        )
+        client = stack.enter_context(Client(cluster))
         yield each
 
 
 def load(data: Path, split: Literal["train", "validation", "test"]) -> Float[ndarray, "simulations x y"]:
     """The densities of one split: the first 80 %, the next 10 % or the last 10 % of the simulations."""
     if not data.exists():
-        raise FileNotFoundError(f"{data} does not exist; `aenp data smoke --num 5000 --out {data}` makes it")
+        raise FileNotFoundError(f"{data} does not exist; `aenp data smoke --num 6000 --out {data}` makes it")
+    _parameters(data)
     if not _read(data, "done").all():
         raise ValueError(f"{data} is not whole; `aenp data smoke` with the same arguments goes on with it")
     density = zarr.open_array(data, path="density", mode="r")
     start, stop = (round(density.shape[0] * share) for share in SPLITS[split])
     return np.asarray(density[start:stop])
+
+
+def _parameters(data: Path) -> dict[str, Any]:
+    """What the data set was begun with; an error if it is none."""
+    try:
+        parameters: Any = zarr.open_group(data, mode="r").attrs["parameters"]
+        return dict(parameters)
+    except (OSError, KeyError, TypeError, ValueError):
+        raise ValueError(f"{data} is not a data set of smoke plumes; choose another place for one") from None
 
 
 def _read(data: Path, name: str) -> ndarray:
