@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from aenp.data.windows import Windows
-from aenp.experiments import EXPERIMENTS, Experiment
+from aenp.experiments import EXPERIMENTS, Experiment, shipped_models
 from aenp.experiments.era5 import SPLITS, Temperature, compare_with_elevation
-from aenp.experiments.era5_points import PointTemperature, SpaceTimeTemperature
+from aenp.experiments.era5_points import DEGREES, FILE, PointTemperature, SpaceTimeTemperature, _late
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"there are no climate data at {DATA}")
@@ -30,7 +31,8 @@ def test_out_of_distribution_tasks_lie_out_of_the_domain() -> None:
     tests = experiment.tests(32, seed=1)
     for name, within in (("Italy", True), ("UK", False)):
         for stratum in tests[name]:
-            assert fixed_inputs.contains(stratum.task.xt).all() == within
+            inside = fixed_inputs.contains(stratum.task.xt)
+            assert inside.all() if within else not inside.any()
     source = experiment.source()
     values = np.stack([source.batch(16, index, 0).yt for index in range(4)])
     assert abs(values.mean()) < 0.5 and 0.5 < values.std() < 1.5
@@ -48,7 +50,8 @@ def test_points_are_tested_where_and_when_they_were_not_trained_on() -> None:
             for stratum in tests[name]:
                 task = stratum.task
                 shown = fixed_inputs.contains(task.xt)
-                assert (shown if task.target_mask is None else shown[task.target_mask]).all() == inside
+                shown = shown if task.target_mask is None else shown[task.target_mask]
+                assert shown.all() if inside else not shown.any()
     trained, tested = (windows.values for windows in (space_time.source(), _windows(space_time, "Europe")))
     assert trained.shape == tested.shape
     assert np.isfinite(trained).any() and np.isfinite(tested).any()
@@ -57,6 +60,24 @@ def test_points_are_tested_where_and_when_they_were_not_trained_on() -> None:
 
 def _windows(experiment: PointTemperature, test: str) -> Windows:
     return experiment._windows(experiment._test_points()[test])
+
+
+@needs_data
+def test_a_point_is_a_node_with_all_that_is_known_of_it() -> None:
+    points = PointTemperature(DATA)._every
+    places = points.places[:, :2]
+    assert len(np.unique(places, axis=0)) == len(places)
+    data = xr.open_dataset(DATA / FILE)
+    for number in (0, 500, 2000):
+        latitude, longitude = DEGREES * places[number]
+        here = (abs(data.era_lat - latitude) < 1e-6) & (abs(data.era_lon - longitude) < 1e-6)
+        known = data.t2m_era5.isel(point=np.flatnonzero(here)).max("point")
+        assert np.array_equal(known.values.astype(np.float32), points.values[:, number], equal_nan=True)
+
+
+def test_late_days_are_those_after_the_24th() -> None:
+    dates = np.arange("2008-02-20", "2008-03-05", dtype="datetime64[D]").astype("datetime64[ns]")
+    assert dates[_late(dates)].astype("datetime64[D]").astype(str).tolist() == [f"2008-02-{n}" for n in range(25, 30)]
 
 
 @pytest.mark.slow
@@ -76,7 +97,8 @@ def test_from_data_to_scores_and_maps(experiment: str, call: Callable[..., str],
 
 def test_local_effects_are_compared_with_elevation_on_land() -> None:
     elevation = np.array([[0.0, 500.0], [1500.0, 1000.0]])
-    page = compare_with_elevation({"lapse": -6e-3 * elevation + 2, "none": np.eye(2)}, elevation, "two tasks")
+    effect = np.where(elevation > 0, -6e-3 * elevation, 50.0)
+    page = compare_with_elevation({"lapse": effect}, elevation, elevation > 0, "two tasks")
     assert "| lapse | -1.00 | -6.0 |" in page and "over two tasks" in page
 
 
@@ -92,5 +114,9 @@ def test_without_data_or_with_an_unknown_split_the_error_tells_what_is_wanted() 
         Temperature().source()
     with pytest.raises(ValueError, match="needs --data, a directory with era5_gsod"):
         PointTemperature().source()
+    with pytest.raises(FileNotFoundError, match=r"era5_italy.* does not exist, which era5-2d reads"):
+        Temperature(Path("nowhere")).source()
+    with pytest.raises(ValueError, match="are for the split italy, not paper: train some"):
+        shipped_models(Temperature(split="paper"))
     with pytest.raises(ValueError, match="has italy, paper splits; got 'us'"):
         Temperature(split="us")

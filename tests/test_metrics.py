@@ -44,6 +44,17 @@ def test_deviation_is_the_relative_distance_of_the_means() -> None:
     assert equivariance_deviation(predictions, 2).item() == pytest.approx((17 / 8) ** 0.5)
 
 
+def test_deviation_does_not_see_padding() -> None:
+    means = torch.randn(2, 3, 5, 1, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([True, True, False]).expand(3, 3).T.repeat(1, 2)[:, :5]
+    predictions = Predictions(*(Normal(mean, 1.0) for mean in means))
+    alone = [
+        equivariance_deviation(Predictions(*(Normal(mean[i : i + 1, mask[i]], 1.0) for mean in means)), 2)
+        for i in range(2)
+    ]
+    assert torch.allclose(equivariance_deviation(predictions, 2, mask)[:2], torch.cat(alone))
+
+
 def test_there_is_no_deviation_outside_the_domain() -> None:
     torch.manual_seed(0)
     model = TNP(1, 1, attention="spectral", dim=8, heads=2, layers=1, fixed_inputs=FixedInputs(1, domain=[(-7, 7)]))

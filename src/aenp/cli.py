@@ -103,7 +103,8 @@ def train(
     done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
     if outcome.finished:
         print(f"Finished after {done}; --resume with a larger --steps or --minutes trains on. See the model by")
-        print("  " + shlex.join(["aenp", "evaluate", experiment, "--weights", str(out / "model.safetensors")]))
+        where = [word for name, value in (("--data", data), ("--split", split)) if value for word in (name, str(value))]
+        print("  " + shlex.join(["aenp", "evaluate", experiment, "--weights", str(out / "model.safetensors"), *where]))
     else:
         print(f"Stopped after {done}. This goes on:")
         print("  " + shlex.join(["aenp", "train", experiment, "--out", str(out), "--resume"]))
@@ -144,14 +145,16 @@ def evaluate(
     from aenp.saving import load
     from aenp.shipped import pretrained
 
+    declared = EXPERIMENTS[experiment](data, split)
     if weights is not None:
         name, loaded = str(weights), load(weights)
     elif model is not None and symmetry is not None:
+        declared.check_shipped()
         name = key(model, symmetry)
         loaded = pretrained(f"{experiment}/{name}")
     else:
         raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
-    evaluation = Evaluation(EXPERIMENTS[experiment](data, split), {name: loaded}, tasks, seed)
+    evaluation = Evaluation(declared, {name: loaded}, tasks, seed)
     print(dumps(evaluation.as_json(), indent=1) if json else evaluation.tables())
 
 
@@ -179,8 +182,9 @@ def plot(
     from aenp.experiments import EXPERIMENTS, shipped_models
     from aenp.saving import load
 
-    models = {str(path): load(path) for path in weights} or shipped_models(experiment)
-    for file in EXPERIMENTS[experiment](data, split).figures(models, out, seed):
+    declared = EXPERIMENTS[experiment](data, split)
+    models = {str(path): load(path) for path in weights} or shipped_models(declared)
+    for file in declared.figures(models, out, seed):
         print(file)
 
 
@@ -209,7 +213,8 @@ def reproduce(
     from aenp.reproduction import write
 
     out = out or Path("results", experiment)
-    print(write(EXPERIMENTS[experiment](data, split), shipped_models(experiment), out, tasks, seed))
+    declared = EXPERIMENTS[experiment](data, split)
+    print(write(declared, shipped_models(declared), out, tasks, seed))
 
 
 @app.command(name="data")

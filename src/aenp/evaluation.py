@@ -50,7 +50,7 @@ def model_values(model: NeuralProcess, strata: Iterable[Stratum], norm: int) -> 
         if model.symmetry == "approx":
             with model.equivariant():
                 both = Predictions(prediction, model(task))
-            values["equivariance_deviation"].append(equivariance_deviation(both, norm))
+            values["equivariance_deviation"].append(equivariance_deviation(both, norm, task.target_mask))
             values["equivariant_loglik"].append(distribution_values(both.equivariant, task)["loglik"])
     return {name: torch.stack(value).double() for name, value in values.items()}
 

@@ -55,10 +55,15 @@ def covered(prediction: Distribution, y: Float[Tensor, "*shape"], level: float) 
     return (prediction.cdf(y) - 0.5).abs() <= level / 2
 
 
-def equivariance_deviation(predictions: Predictions, p: int) -> Float[Tensor, " batch"]:
-    """Δ_equiv = ‖μ_equiv − μ_approx‖_p / ‖μ_equiv‖_p for each task (appendix E.1).
+def equivariance_deviation(
+    predictions: Predictions, p: int, mask: Bool[Tensor, "batch target"] | None = None
+) -> Float[Tensor, " batch"]:
+    """Δ_equiv = ‖μ_equiv − μ_approx‖_p / ‖μ_equiv‖_p for each task, over the targets in the mask (appendix E.1).
 
     The paper writes the quotient inside the norm, where it has no finite mean, because μ_equiv comes close to zero.
     """
-    approximate, equivariant = (prediction.mean.flatten(1) for prediction in predictions)
+    means = (prediction.mean for prediction in predictions)
+    if mask is not None:
+        means = (torch.where(mask.unsqueeze(-1), mean, 0.0) for mean in means)
+    approximate, equivariant = (mean.flatten(1) for mean in means)
     return (equivariant - approximate).norm(p, dim=1) / equivariant.norm(p, dim=1)

@@ -24,7 +24,7 @@ PAGE = """\
 
 Written by `aenp reproduce {name}{data} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per
 target point, ± the standard error over tasks: {counts}. Differences are paired, on the same tasks. Our models are
-small and were trained for minutes on a CPU (last table), the paper's for 500,000 steps on a GPU.
+small and were trained for minutes on a CPU (see *Training*), the paper's for 500,000 steps on a GPU.
 
 {remark}
 
@@ -119,7 +119,8 @@ class Evaluation:
         header, columns = ["model"], list[Column]()
         for test, oracles in self.oracles.items():
             ours, paper = self.scores(test, "loglik"), self.experiment.paper.get(test, {})
-            header += [f"{test}", "paper"]
+            other = self.experiment.paper_tests.get(test)
+            header += [test, f"paper, {other}" if other else "paper"]
             columns += [ours, paper]
             if BEST in oracles:
                 best = oracles[BEST]["loglik"]

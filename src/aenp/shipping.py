@@ -1,6 +1,7 @@
 """Puts trained models among the shipped ones: `python -m aenp.shipping runs/gp/*`."""
 
 import json
+import re
 from pathlib import Path
 
 import tyro
@@ -23,6 +24,8 @@ def ship(
         data: where the experiment's data are, if it needs any.
     """
     facts = {run: json.loads((run / "model.json").read_text()) for run in runs}
+    for fact in facts.values():
+        fact["command"] = re.sub(r"--data \S+", "--data DIR", fact["command"])
     for run, fact in facts.items():
         if not fact["finished"] or "&&" in fact["command"]:
             raise ValueError(f"the run in {run} is not finished, or not by one command: {fact['command']}")

@@ -13,9 +13,11 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
 }
 
 
-def shipped_models(name: str) -> dict[str, NeuralProcess]:
+def shipped_models(experiment: Experiment) -> dict[str, NeuralProcess]:
     """The shipped models of an experiment by name, in the paper's order."""
-    names = [key(*model) for model in EXPERIMENTS[name].models if f"{name}/{key(*model)}" in shipped(name)]
+    experiment.check_shipped()
+    name = experiment.name
+    names = [key(*model) for model in experiment.models if f"{name}/{key(*model)}" in shipped(name)]
     if not names:
         raise ValueError(f"no models of {name} are shipped; train some, and give their --weights")
     return {model: pretrained(f"{name}/{model}") for model in names}

@@ -101,6 +101,7 @@ class PointTemperature(Experiment):
         "paper": {"pttnp": PAPER_TRANSFORMER, "convcnp": Setting(PAPER, PAPER_UNET | OFF_GRID, PAPER_FIXED)},
     }
     paper = {"Europe": _of_models(EUROPE), "elsewhere": _of_models(US)}  # noqa: RUF012
+    paper_tests = {"elsewhere": "US", "Europe, 2010": "Europe"}  # noqa: RUF012
     remark = """\
 These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 to 2009, tested on 2010. *Elsewhere*
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
@@ -143,7 +144,7 @@ errors, which are over tasks, are too small for other years."""
         panels = [
             ("context", at_points(_seen(points, day, 1, seed)[0])),
             ("truth", at_points(np.isfinite(points.values[day]))),
-            ("elevation", ALPS.on_map(ALPS.elevation(self.file(TOPOGRAPHY)))),
+            ("elevation", ALPS.on_map(self._elevation)),
         ]
         means = [
             (model.label, map(ALPS.on_map, self._means(model, points, day, seed)))
@@ -154,12 +155,13 @@ errors, which are over tasks, are too small for other years."""
     def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
         points = self._drawn()
         effects = {}
-        elevation = ALPS.elevation(self.file(TOPOGRAPHY))
         for model in approximate(models):
             days = np.linspace(0, len(points.dates) - 1, 16).astype(int).tolist()
             means = [self._means(model, points, day, seed + number) for number, day in enumerate(days)]
             effects[model.label] = np.mean([whole - equivariant for equivariant, whole in means], axis=0)
-        return compare_with_elevation(effects, elevation, "16 days of the year, a third of the points observed")
+        return compare_with_elevation(
+            effects, self._elevation, ALPS.land(self.file(LAND)), "16 days of the year, a third of the points observed"
+        )
 
     def _drawn(self) -> Points:
         """Points of the test within the map."""
@@ -180,8 +182,7 @@ errors, which are over tasks, are too small for other years."""
         values = points.values[day - ago, station]
         xc = self._inputs(points.places[station], points.times[day - ago])
         grid = np.stack(np.meshgrid(ALPS.latitude / DEGREES, ALPS.longitude / DEGREES, indexing="ij"), axis=-1)
-        elevation = ALPS.elevation(self.file(TOPOGRAPHY))
-        places = np.concatenate([grid, elevation[..., None] / METRES], axis=-1).reshape(-1, 3)
+        places = np.concatenate([grid, self._elevation[..., None] / METRES], axis=-1).reshape(-1, 3)
         xt = self._inputs(places, np.full(len(places), points.times[day]))
         yc = torch.from_numpy((values[None, :, None] - mean) / std)
         with torch.no_grad():
@@ -198,6 +199,10 @@ errors, which are over tasks, are too small for other years."""
     def _windows(self, points: Points) -> Windows:
         mean, std = self._scale
         return Windows((points.values - mean) / std, points.places[:, :2], WINDOW / DEGREES)
+
+    @cached_property
+    def _elevation(self) -> Float[ndarray, "x y"]:
+        return ALPS.elevation(self.file(TOPOGRAPHY))
 
     @cached_property
     def _scale(self) -> tuple[float, float]:
@@ -220,7 +225,7 @@ errors, which are over tasks, are too small for other years."""
 
     @cached_property
     def _every(self) -> Points:
-        """All points, one for each node of ERA5: stations that share one have the same values, but gaps of their own."""
+        """All points, one for each node of ERA5: stations that share one have the same values, with other gaps."""
         from aenp.data.gridded import elevation_at
         from aenp.data.sources import open_dataset
 

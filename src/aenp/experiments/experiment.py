@@ -85,6 +85,8 @@ class Experiment(ABC):
     settings: ClassVar[Mapping[Preset, Mapping[str, Setting]]]
     paper: ClassVar[Mapping[str, Mapping[str, Number]]]
     "The paper's numbers: by column, then by model, as `tnp-approx`."
+    paper_tests: ClassVar[Mapping[str, str]] = {}
+    "What the paper tested on, by column, where it was something else."
     remark: ClassVar[str] = ""
     "What a reader of the report must know to compare the numbers."
     splits: ClassVar[tuple[str, ...]] = ()
@@ -101,7 +103,17 @@ class Experiment(ABC):
         """A file of the experiment's data."""
         if self.data is None:
             raise ValueError(f"{self.name} needs --data, a directory with {name}")
+        if not (self.data / name).exists():
+            raise FileNotFoundError(f"{self.data / name} does not exist, which {self.name} reads")
         return self.data / name
+
+    def check_shipped(self) -> None:
+        """An error if the shipped models are not for this split of the data."""
+        if self.split not in (None, *self.splits[:1]):
+            raise ValueError(
+                f"the shipped models of {self.name} are for the split {self.splits[0]}, not {self.split}: "
+                "train some, and evaluate or plot them by --weights"
+            )
 
     @abstractmethod
     def source(self) -> Source:
