@@ -119,9 +119,12 @@ class Evaluation:
         header, columns = ["model"], list[Column]()
         for test, oracles in self.oracles.items():
             ours, paper = self.scores(test, "loglik"), self.experiment.paper.get(test, {})
-            other = self.experiment.paper_tests.get(test)
-            header += [test, f"paper, {other}" if other else "paper"]
-            columns += [ours, paper]
+            header.append(test)
+            columns.append(ours)
+            if paper:
+                other = self.experiment.paper_tests.get(test)
+                header.append(f"paper, {other}" if other else "paper")
+                columns.append(paper)
             if BEST in oracles:
                 best = oracles[BEST]["loglik"]
                 rows = oracles | self.values[test]
