@@ -108,7 +108,7 @@ def test_trained_models_are_equivariant(name: str, size: float) -> None:
             mirror = Motion(-torch.eye(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
             assert equivariance_error(model, task, mirror) < 1e-4
     if model.symmetry == "approx":
-        assert equivariance_error(model, task, shift) > 1e-2
+        assert equivariance_error(model, task, shift) > 1e-3
 
 
 def test_an_unknown_shipped_model_is_an_error_that_names_the_known() -> None:

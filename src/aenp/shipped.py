@@ -14,7 +14,8 @@ WEIGHTS = Path(__file__).parent / "weights"
 def pretrained(name: str) -> NeuralProcess:
     """The shipped model `name`, such as `gp/tnp-approx`, in evaluation mode. `aenp models` lists them."""
     if name not in shipped():
-        raise ValueError(f"no model {name!r} is shipped; there are {', '.join(shipped())}")
+        alike = shipped(name.split("/")[0]) or shipped()
+        raise ValueError(f"no model {name!r} is shipped; there are {', '.join(alike)}")
     return load(WEIGHTS / f"{name}.safetensors")
 
 
