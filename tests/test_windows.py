@@ -33,6 +33,9 @@ def test_a_task_is_all_that_was_observed_in_a_window_at_one_time() -> None:
         assert len(time.unique()) == 1 and len(station.unique()) == len(station) >= 8
         assert torch.equal(x, torch.from_numpy(PLACES[station, :2]))
         assert ((x.amax(0) - x.amin(0)) <= 4).all()
+        within = ((PLACES[:, :2] >= x.amin(0).numpy()) & (PLACES[:, :2] <= x.amax(0).numpy())).all(axis=1)
+        known = np.flatnonzero(within & np.isfinite(VALUES[time[0]]))
+        assert sorted(station.tolist()) == known.tolist()
         assert max(1, len(y) // 100) <= seen <= max(1, len(y) // 3)
 
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 SHARES = (0.01, 1 / 3)
 TOPOGRAPHY, LAND = "itu1511v2_topo_1_12deg.nc", "era5_lsm_0p25.nc"
 
+Means = tuple[Float[ndarray, "x y"], Float[ndarray, "x y"]]
+"A model's equivariant and its approximate mean."
+
 SMALL_FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
 
 EUROPE: dict[str, Number] = {
@@ -212,9 +215,9 @@ standard errors, which are over tasks, are too small for other weeks."""
         each = per_stratum(tasks)
         tests = {}
         for test, part in self.parts.tests.items():
-            fields = self._fields(part)
+            patches = self._patches(self._fields(part))
             tests[test] = [
-                Stratum(self._patches(fields, (share, share)).batch(each, number, seed))
+                Stratum(replace(patches, num_context=(share, share)).batch(each, number, seed))
                 for number, share in enumerate(middles(*SHARES))
             ]
         return tests
@@ -242,7 +245,7 @@ standard errors, which are over tasks, are too small for other weeks."""
         for model in approximate(models):
             tasks = enumerate(np.linspace(0, len(fields.values) - 1, 16).astype(int))
             means = [self._means(model, fields, fields.values[time], seed + number) for number, time in tasks]
-            effects[model.label] = np.mean([whole - equivariant for equivariant, whole in means], axis=0)
+            effects[model.label] = mean_effect(means)
         land, elevation = fields.land(self.file(LAND)), fields.elevation(self.file(TOPOGRAPHY))
         return compare_with_elevation(effects, elevation, land, "16 tasks of 100 observations")
 
@@ -254,20 +257,16 @@ standard errors, which are over tasks, are too small for other weeks."""
 
     @cached_property
     def _scale(self) -> tuple[float, float]:
-        """Mean and standard deviation of the training data."""
-        values = self._fields(self.parts.train).values
-        return float(np.nanmean(values, dtype=float)), float(np.nanstd(values, dtype=float))
+        return scale(self._fields(self.parts.train).values)
 
-    def _patches(self, fields: Fields, shares: tuple[float, float] = SHARES) -> Patches:
+    def _patches(self, fields: Fields) -> Patches:
         mean, std = self._scale
-        return Patches((fields.values - mean) / std, self._axes(fields), 32, shares, least=64)
+        return Patches((fields.values - mean) / std, self._axes(fields), 32, SHARES, least=64)
 
     def _axes(self, fields: Fields) -> tuple[Float[ndarray, " x"], Float[ndarray, " y"]]:
         return fields.latitude / self.degrees, fields.longitude / self.degrees
 
-    def _means(
-        self, model: NeuralProcess, fields: Fields, truth: Float[ndarray, "x y"], seed: int
-    ) -> tuple[Float[ndarray, "x y"], Float[ndarray, "x y"]]:
+    def _means(self, model: NeuralProcess, fields: Fields, truth: Float[ndarray, "x y"], seed: int) -> Means:
         """The equivariant and the approximate mean in kelvin, all over the field, given some points of it."""
         mean, std = self._scale
         x = torch.from_numpy(np.stack(np.meshgrid(*self._axes(fields), indexing="ij"), axis=-1).reshape(1, -1, 2))
@@ -285,6 +284,16 @@ def _some(truth: Float[ndarray, "x y"], seed: int) -> Int[ndarray, " some"]:
 
 def _image(prediction: Distribution, like: Float[ndarray, "x y"]) -> Float[ndarray, "x y"]:
     return prediction.mean.view(like.shape).numpy()
+
+
+def scale(values: Float[ndarray, "..."]) -> tuple[float, float]:
+    """Mean and standard deviation of what is known."""
+    return float(np.nanmean(values, dtype=float)), float(np.nanstd(values, dtype=float))
+
+
+def mean_effect(means: Sequence[Means]) -> Float[ndarray, "x y"]:
+    """The mean local effect over tasks."""
+    return np.mean([whole - equivariant for equivariant, whole in means], axis=0)
 
 
 def approximate(models: Mapping[str, NeuralProcess]) -> list[NeuralProcess]:

@@ -21,9 +21,12 @@ from aenp.experiments.era5 import (
     TOPOGRAPHY,
     US,
     Grid,
+    Means,
     approximate,
     compare_with_elevation,
     map_effects,
+    mean_effect,
+    scale,
 )
 from aenp.experiments.experiment import PAPER, STRATA, Experiment, Number, Setting, Stratum, key, per_stratum
 from aenp.experiments.plane import (
@@ -158,7 +161,7 @@ errors, which are over tasks, are too small for other years."""
         for model in approximate(models):
             days = np.linspace(0, len(points.dates) - 1, 16).astype(int).tolist()
             means = [self._means(model, points, day, seed + number) for number, day in enumerate(days)]
-            effects[model.label] = np.mean([whole - equivariant for equivariant, whole in means], axis=0)
+            effects[model.label] = mean_effect(means)
         return compare_with_elevation(
             effects, self._elevation, ALPS.land(self.file(LAND)), "16 days of the year, a third of the points observed"
         )
@@ -172,9 +175,7 @@ errors, which are over tasks, are too small for other years."""
         days = np.isfinite(points.values).any(axis=1)
         return points.where(days, inside)
 
-    def _means(
-        self, model: NeuralProcess, points: Points, day: int, seed: int
-    ) -> tuple[Float[ndarray, "x y"], Float[ndarray, "x y"]]:
+    def _means(self, model: NeuralProcess, points: Points, day: int, seed: int) -> Means:
         """The equivariant and the approximate mean in kelvin on the map, given some points of it until that day."""
         mean, std = self._scale
         seen = _seen(points, day, self.days, seed)
@@ -206,9 +207,7 @@ errors, which are over tasks, are too small for other years."""
 
     @cached_property
     def _scale(self) -> tuple[float, float]:
-        """Mean and standard deviation of the training data."""
-        values = self._train.values
-        return float(np.nanmean(values, dtype=float)), float(np.nanstd(values, dtype=float))
+        return scale(self._train.values)
 
     @property
     def _train(self) -> Points:
