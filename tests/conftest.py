@@ -1,5 +1,6 @@
 """What all tests share. Shapes and types in signatures are checked in every test, and only there."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import install_import_hook
 
 install_import_hook("aenp", "typechecker.check")
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("AENP_TEST_THREADS", "1")))
 
 from aenp import cli  # noqa: E402
 

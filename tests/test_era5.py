@@ -5,12 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
+from torch import Tensor
 
+from aenp import FixedInputs, Task, mapping
 from aenp.data.windows import Windows
 from aenp.experiments import EXPERIMENTS, Experiment, shipped_models
-from aenp.experiments.era5 import SPLITS, Temperature, compare_with_elevation
+from aenp.experiments.era5 import LAND, SPLITS, TOPOGRAPHY, Temperature, compare_with_elevation
 from aenp.experiments.era5_points import DEGREES, FILE, PointTemperature, SpaceTimeTemperature, _late
+from aenp.mapping import Panel
+from aenp.process import NeuralProcess
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"there are no climate data at {DATA}")
@@ -100,6 +105,74 @@ def test_local_effects_are_compared_with_elevation_on_land() -> None:
     effect = np.where(elevation > 0, -6e-3 * elevation, 50.0)
     page = compare_with_elevation({"lapse": effect}, elevation, elevation > 0, "two tasks")
     assert "| lapse | -1.00 | -6.0 |" in page and "over two tasks" in page
+
+
+class Lapse(NeuralProcess):
+    """The mean of the context and, where it may know its place, three quarters less for each unit of latitude."""
+
+    def encode(self, task: Task) -> Tensor:
+        return task.yc.mean(dim=1, keepdim=True)
+
+    def decode(self, state: Tensor, xt: Tensor) -> Tensor:
+        knows = (self.fixed_inputs(xt) != 0).any(dim=-1, keepdim=True)
+        mean = torch.where(knows, state - 0.75 * xt[..., :1], state)
+        return torch.cat([mean, torch.zeros_like(mean)], dim=-1)
+
+
+def lapse(dim_x: int) -> Lapse:
+    torch.manual_seed(0)
+    return Lapse(dim_x, 1, fixed_inputs=FixedInputs(dim_x)).eval()
+
+
+def write_fields(out: Path, first: str, last: str) -> None:
+    """The experiments' files: 280 ± 8 K in 24 days of training, 285 K in the last four days, 250 m more each degree."""
+    trained = np.datetime64(first, "ns") + np.arange(24) * np.timedelta64(1, "D")
+    tested = np.datetime64(last, "ns") - np.arange(3, -1, -1) * np.timedelta64(1, "D")
+    kelvin = np.concatenate([np.tile([272.0, 288.0], 12), np.full(4, 285.0)])
+    days = xr.DataArray(kelvin, coords={"time": np.concatenate([trained, tested])})
+    places = {"latitude": np.arange(37.0, 47.0), "longitude": np.arange(11.0, 19.0)}
+    field = (days * xr.DataArray(np.ones((10, 8)), coords=places)).rename("t2m")
+    field.to_netcdf(out / SPLITS["italy"].train.file)
+    points = field.stack(point=places).reset_index("point")
+    points.rename("t2m_era5").rename(latitude="era_lat", longitude="era_lon").to_netcdf(out / FILE)
+    around = {"latitude": np.arange(36.0, 61.0), "longitude": np.arange(5.0, 25.0)}
+    rise = xr.DataArray(np.repeat(250.0 * np.arange(25)[:, None], 20, axis=1), coords=around, attrs={"units": "m"})
+    rise.rename("topography").to_netcdf(out / TOPOGRAPHY)
+    xr.ones_like(rise).drop_attrs().rename("land").to_netcdf(out / LAND)
+
+
+GRIDDED = Temperature, "2022-05-01", "2022-06-30"
+PLANE = PointTemperature, "2009-07-01", "2010-07-31"
+SPACE_TIME = SpaceTimeTemperature, "2009-07-01", "2009-07-31"
+
+
+@pytest.mark.parametrize(("case", "slope"), [(GRIDDED, -1.5), (PLANE, -1.0), (SPACE_TIME, -1.0)])
+def test_local_effects_are_drawn_in_kelvin_as_what_the_place_adds(
+    case: tuple[type[Experiment], str, str], slope: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each model, also where two have the same label; a unit of latitude is four or six degrees."""
+    experiment, *days = case
+    write_fields(tmp_path, *days)
+    drawn = list[Panel]()
+    monkeypatch.setattr(mapping, "map_panels", lambda panels, file, coast: drawn.extend(panels) or file)
+    models = {"one": lapse(experiment.dim_x), "other": lapse(experiment.dim_x)}
+    experiment(tmp_path).figures(models, tmp_path, seed=0)
+    titles = ["Lapse (T~), equivariant part", "Lapse (T~)", "Lapse (T~), local effect"]
+    assert [panel.title for panel in drawn] == ["context", "truth", "elevation", *titles, *titles]
+    for equivariant, whole, effect in (drawn[3:6], drawn[6:]):
+        expected = slope * effect.values.latitude
+        assert abs(equivariant.values - 285).max() < 1e-3
+        assert abs(whole.values - 285 - expected).max() < 1e-3
+        assert abs(effect.values - expected).max() < 1e-3
+
+
+@pytest.mark.parametrize(("case", "slope"), [(GRIDDED, -6.0), (PLANE, -4.0)])
+def test_findings_are_in_kelvin_and_negative_where_height_makes_colder(
+    case: tuple[type[Experiment], str, str], slope: float, tmp_path: Path
+) -> None:
+    experiment, *days = case
+    write_fields(tmp_path, *days)
+    assert f"| Lapse (T~) | -1.00 | {slope} |" in experiment(tmp_path).findings({"lapse": lapse(2)}, seed=0)
 
 
 @needs_data

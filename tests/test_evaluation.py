@@ -7,7 +7,7 @@ from aenp import Task, loglik
 from aenp.data import GibbsTasks
 from aenp.evaluation import Score, distribution_values, model_values, oracle_values, summary
 from aenp.experiments import EXPERIMENTS
-from aenp.experiments.experiment import BEST
+from aenp.experiments.experiment import BEST, Stratum
 from aenp.experiments.gp import SIZES
 
 EXPERIMENT = EXPERIMENTS["gp"]()
@@ -62,6 +62,19 @@ def test_context_score_is_of_the_context() -> None:
     with torch.no_grad():
         expected = loglik(model, Task(task.xc, task.yc, task.xc, task.yc))
     assert torch.allclose(model_values(model, strata, 1)["context_loglik"][0], expected.double(), atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_tasks_of_different_sizes_have_the_values_that_each_has_alone(norm: int) -> None:
+    """Context and targets are padded; a transformer predicts each task as if it were alone."""
+    model = EXPERIMENT.model("tnp", "approx")
+    sizes = ((3, 60), (9, 20), (30, 5))
+    tasks = [GibbsTasks(num_context=(n, n), num_targets=m).batch(1, 0, seed=n) for n, m in sizes]
+    together = model_values(model, [Stratum(Task.stack(tasks))], norm)
+    alone = [model_values(model, [Stratum(task)], norm) for task in tasks]
+    assert "equivariance_deviation" in together
+    for name, values in together.items():
+        torch.testing.assert_close(values, torch.cat([value[name] for value in alone], dim=1), rtol=1e-3, atol=1e-4)
 
 
 def test_masked_targets_do_not_count() -> None:

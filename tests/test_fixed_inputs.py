@@ -86,6 +86,34 @@ def test_a_dropped_task_gets_the_equivariant_prediction(name):
     assert 5 < like_without.sum() < 35
 
 
+def test_pooled_layers_take_t_at_the_centres_of_their_blocks():
+    """Each block is known by the cells that it is the mean of, which lie an eighth and a half of a unit apart."""
+    options = {"points_per_unit": [8, 2], "channels": 4, "layers": 5, "fixed_inputs": FixedInputs(2, num=2)}
+    model, task = aenp.RelaxedConvCNP(2, 2, **options), random_task(2)
+    model.fixed_inputs.register_forward_hook(lambda module, inputs, t: inputs[0])
+    lattice = model.lattice(task)
+    i, j = torch.meshgrid(*map(torch.arange, lattice.shape), indexing="ij")
+    cells = lattice.origin[:, None] + torch.stack([i / 8, j / 2], dim=-1)
+    levels = model._break_symmetry(lattice, torch.zeros(3, *lattice.shape, 4))[1]
+    assert len(levels) == 3
+    for stride, level in zip((1, 2, 4), levels, strict=True):
+        blocks = cells.unflatten(2, (-1, stride)).unflatten(1, (-1, stride))
+        torch.testing.assert_close(level.t, blocks.mean(dim=(2, 4)))
+        assert level.t.shape[:-1] == level.mask.shape[:-1]
+
+
+@pytest.mark.parametrize("dim_x", [1, 2])
+@pytest.mark.parametrize("name", ["tnp-approx", "tnp-approx-targets", "pttnp-approx", "pttnp-approx-targets"])
+def test_far_from_the_context_t_counts_at_targets_if_they_take_it(name, dim_x):
+    """The context, and the pseudo-tokens with it, lie outside the domain, and every other target within."""
+    model, task = build(name, dim_x), random_task(dim_x, target=8)
+    inside = torch.arange(8) % 2 == 0
+    task = Task(task.xc + 100, task.yc, torch.where(inside[:, None], task.xt, task.xt + 100))
+    with_t, without = model.symmetry_breaking(task)
+    differs = (with_t.mean - without.mean).abs().amax(dim=-1) > 1e-4
+    assert torch.equal(differs, (inside & name.endswith("targets")).expand(3, -1))
+
+
 def test_switching_off_is_reentrant_and_survives_errors():
     model, task = build("convcnp-approx", 1), random_task(1)
     on = model(task).mean

@@ -33,6 +33,7 @@ def test_a_batch_is_a_function_of_seed_and_index():
     assert not torch.equal(first.xt, source.batch(16, index=5, seed=3).xt)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there are fewer cores than workers
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_workers_do_not_change_the_stream(workers):
     source = GibbsTasks(num_targets=5)

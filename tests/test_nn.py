@@ -99,6 +99,18 @@ def test_the_lattice_holds_all_points_and_lies_on_the_data(stride):
     assert (cell >= 3).all() and (cell <= lattice.size[:, None] - 1 - 3).all()
 
 
+@pytest.mark.parametrize("poolings", [0, 1, 2])
+def test_a_block_has_its_centre_at_the_mean_of_its_cells(poolings):
+    """Where pooling by means puts what it pools, also with another spacing in each dimension."""
+    origin = torch.tensor([[[0.3, -7.0]], [[20.0, 1.5]]], dtype=torch.float64)
+    i, j = torch.meshgrid(torch.arange(8.0), torch.arange(4.0), indexing="ij")
+    places = origin[:, None] + torch.stack([0.25 * i, 2.0 * j], dim=-1)
+    for _ in range(poolings):
+        places = halve(places)
+    lattice = Lattice(origin, [0.25, 2.0], torch.tensor([[8.0, 4.0], [4.0, 4.0]]), (8, 4))
+    torch.testing.assert_close(lattice.centres(2**poolings), places)
+
+
 def test_the_anchor_of_scattered_points_is_their_mean():
     x = torch.rand(3, 10, 2, dtype=torch.float64)
     mean = x.mean(1, keepdim=True)

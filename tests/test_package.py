@@ -70,6 +70,10 @@ for place in (0.0, 50.0):
     fast, plain = compiled(xc + place, yc, xt + place), model(xc + place, yc, xt + place)
     torch.testing.assert_close(fast.mean, plain.mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(fast.stddev, plain.stddev, rtol=1e-4, atol=1e-5)
+with model.equivariant():
+    off = compiled(xc, yc, xt).mean
+    torch.testing.assert_close(off, model(xc, yc, xt).mean, rtol=1e-4, atol=1e-5)
+assert not torch.allclose(off, compiled(xc, yc, xt).mean, atol=1e-3)
 fast.log_prob(yt).mean().backward()
 gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
 model.zero_grad()

@@ -1,11 +1,18 @@
 """The command line."""
 
+import os
+import re
 import shlex
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from functools import partial, wraps
+from io import StringIO
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Positional, arg
+from tyro.constructors import PrimitiveConstructorSpec
 from tyro.extras import SubcommandApp
 
 from aenp._version import __version__
@@ -22,18 +29,57 @@ Examples:
   aenp fit t2m.nc --minutes 20 --out runs/own                   a model of your own field or stations
   aenp predict --weights runs/own/model.safetensors --context stations.csv --target grid.nc --out prediction.nc
   aenp families                                                 every architecture, with its equivariance errors
+
+What is wrong is told in one line; with --debug anywhere in the command, a traceback tells where it arose.
 """
 
 ExperimentName = Literal["gp", "smoke", "era5-2d", "era5-points-2d", "era5-4d"]
+
+
+def number(kind: type[int] | type[float], least: float, most: float, count: int = 1) -> PrimitiveConstructorSpec[Any]:
+    """An option that takes so many numbers within these bounds."""
+
+    def read(words: list[str]) -> Any:
+        try:
+            values = tuple(map(kind, words))
+        except ValueError:
+            values = ()
+        if not values or not all(least <= value <= most for value in values):
+            what = f"{count} numbers" if count > 1 else "a whole number" if kind is int else "a number"
+            raise ValueError(f"expected {what} from {least} to {most}; got {shlex.join(words)}")
+        return values if count > 1 else values[0]
+
+    return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
+
+
+SEED, MINUTES = number(int, 0, 2**63 - 1), number(float, 0.001, 10**6)
+Seed = Annotated[int, SEED]
+Count = Annotated[int, number(int, 1, 10**6)]
+Steps = Annotated[int | None, arg(metavar="N"), number(int, 1, 10**9)]
+Workers = Annotated[int | None, arg(metavar="N"), number(int, 1, 1024)]
+Region = tuple[float, float, float, float]
 Data = Annotated[Path | None, arg(metavar="PATH")]
 Split = Annotated[str | None, arg(metavar="SPLIT")]
 Family = Annotated[str | None, arg(metavar="FAMILY")]
 SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, arg(metavar="{none,exact,approx}")]
 
 app = SubcommandApp()
+commands: list[str] = []
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
-@app.command
+def command(name: str) -> Callable[[Command], Command]:
+    """Makes a function a subcommand; the app binds its arguments, and leaves the call to `main`."""
+
+    def register(function: Command) -> Command:
+        commands.append(name)
+        app.command(name=name)(wraps(function)(lambda **arguments: partial(function, **arguments)))
+        return function
+
+    return register
+
+
+@command("train")
 def train(
     experiment: Positional[ExperimentName],
     model: Family = None,
@@ -41,16 +87,17 @@ def train(
     preset: Annotated[Literal["cpu", "paper"] | None, arg(metavar="{cpu,paper}")] = None,
     data: Data = None,
     split: Split = None,
-    steps: Annotated[int | None, arg(metavar="N")] = None,
-    minutes: Annotated[float | None, arg(metavar="MINUTES")] = None,
+    steps: Steps = None,
+    minutes: Annotated[float | None, arg(metavar="MINUTES"), MINUTES] = None,
     out: Annotated[Path | None, arg(metavar="PATH")] = None,
     resume: bool = False,
-    learning_rate: Annotated[float | None, arg(metavar="RATE")] = None,
-    seed: Annotated[int | None, arg(metavar="SEED")] = None,
-    threads: Annotated[int | None, arg(metavar="N")] = None,
-    devices: Annotated[int | None, arg(metavar="N")] = None,
-    num_nodes: Annotated[int | None, arg(metavar="N")] = None,
+    learning_rate: Annotated[float | None, arg(metavar="RATE"), number(float, 1e-9, 1000)] = None,
+    seed: Annotated[int | None, arg(metavar="SEED"), SEED] = None,
+    threads: Workers = None,
+    devices: Workers = None,
+    num_nodes: Workers = None,
     precision: Annotated[str | None, arg(metavar="PRECISION")] = None,
+    oversubscribe: bool = False,
 ) -> None:
     """Train a model of an experiment. Ctrl-C saves the run, and `--resume` goes on exactly where it was.
 
@@ -74,6 +121,7 @@ def train(
         devices: processes or GPUs on this machine, which share the work by DDP; by default 1.
         num_nodes: machines; by default 1.
         precision: 32-true (the default), 64-true, 16-mixed or bf16-mixed, as Lightning has them.
+        oversubscribe: allow more threads or devices than the machine has cores or GPUs.
     """
     from aenp.runs import key, run
     from aenp.training import is_first_process
@@ -81,6 +129,7 @@ def train(
     if (model is None or symmetry is None) and not (resume and out is not None):
         raise ValueError("which model? Give --model and --symmetry, such as --model tnp --symmetry approx")
     out = out or Path("runs", experiment, key(str(model), str(symmetry)))
+    _check_place(out, is_directory=True)
     asked = {
         "experiment": experiment,
         "model": model,
@@ -97,7 +146,7 @@ def train(
         "num_nodes": num_nodes,
         "precision": precision,
     }
-    outcome = run(out, {name: value for name, value in asked.items() if value is not None}, resume)
+    outcome = run(out, {name: value for name, value in asked.items() if value is not None}, resume, oversubscribe)
     if not is_first_process():
         return
     done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
@@ -111,14 +160,14 @@ def train(
         sys.exit(130)
 
 
-@app.command
+@command("evaluate")
 def evaluate(
     experiment: Positional[ExperimentName],
     weights: Annotated[Path | None, arg(metavar="PATH")] = None,
     model: Family = None,
     symmetry: SymmetryName = None,
-    tasks: int = 4096,
-    seed: int = 1,
+    tasks: Count = 4096,
+    seed: Seed = 1,
     data: Data = None,
     split: Split = None,
     json: bool = False,
@@ -158,12 +207,12 @@ def evaluate(
     print(dumps(evaluation.as_json(), indent=1) if json else evaluation.tables())
 
 
-@app.command
+@command("plot")
 def plot(
     experiment: Positional[ExperimentName],
     weights: tuple[Path, ...] = (),
     out: Path = Path("figures"),
-    seed: int = 1,
+    seed: Seed = 1,
     data: Data = None,
     split: Split = None,
 ) -> None:
@@ -182,17 +231,18 @@ def plot(
     from aenp.experiments import EXPERIMENTS, shipped_models
     from aenp.saving import load
 
+    _check_place(out, is_directory=True)
     declared = EXPERIMENTS[experiment](data, split)
     models = {str(path): load(path) for path in weights} or shipped_models(declared)
     for file in declared.figures(models, out, seed):
         print(file)
 
 
-@app.command
+@command("reproduce")
 def reproduce(
     experiment: Positional[ExperimentName],
-    tasks: int = 2048,
-    seed: int = 1,
+    tasks: Count = 2048,
+    seed: Seed = 1,
     out: Annotated[Path | None, arg(metavar="PATH")] = None,
     data: Data = None,
     split: Split = None,
@@ -213,17 +263,18 @@ def reproduce(
     from aenp.reproduction import write
 
     out = out or Path("results", experiment)
+    _check_place(out, is_directory=True)
     declared = EXPERIMENTS[experiment](data, split)
     print(write(declared, shipped_models(declared), out, tasks, seed))
 
 
-@app.command(name="data")
+@command("data")
 def make_data(
     which: Positional[Literal["smoke"]],
-    num: int,
+    num: Count,
     out: Path,
-    seed: int = 0,
-    workers: Annotated[int | None, arg(metavar="N")] = None,
+    seed: Seed = 0,
+    workers: Workers = None,
     scheduler: Annotated[str | None, arg(metavar="ADDRESS")] = None,
 ) -> None:
     """Make an experiment's data set. Stopped and started again, it goes on where it was.
@@ -244,7 +295,9 @@ def make_data(
 
     from aenp.data.smoke_store import generate
 
-    with Progress(console=Console(stderr=True)) as bar:
+    _check_place(out, is_directory=True)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(f"{num} simulations", total=num)
         for done in generate(out, num, seed, workers=workers, scheduler=scheduler):
             bar.update(line, completed=done)
@@ -252,17 +305,17 @@ def make_data(
     print(f"  aenp train {which} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")
 
 
-@app.command
+@command("fit")
 def fit(
     data: Positional[Path],
     family: str = "convcnp",
     symmetry: Annotated[Literal["none", "exact", "approx"], arg(metavar="{none,exact,approx}")] = "approx",
-    minutes: float = 20.0,
+    minutes: Annotated[float, MINUTES] = 20.0,
     variable: Annotated[str | None, arg(metavar="NAME")] = None,
-    region: Annotated[tuple[float, float, float, float] | None, arg(metavar="S N W E")] = None,
+    region: Annotated[Region | None, arg(metavar="S N W E"), number(float, -360, 360, count=4)] = None,
     period: Annotated[tuple[str, str] | None, arg(metavar="FIRST LAST")] = None,
-    steps: Annotated[int | None, arg(metavar="N")] = None,
-    seed: int = 0,
+    steps: Steps = None,
+    seed: Seed = 0,
     out: Path = Path("runs/fit"),
     resume: bool = False,
 ) -> None:
@@ -285,6 +338,7 @@ def fit(
     """
     from aenp.fitting import fit_in
 
+    _check_place(out, is_directory=True)
     outcome = fit_in(out, data, family, symmetry, minutes, variable, region, period, steps, seed, resume)[1]
     done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
     if not outcome.finished:
@@ -296,7 +350,7 @@ def fit(
     print(f"  aenp predict --weights {weights} --context stations.csv --target grid.nc --out prediction.nc")
 
 
-@app.command(name="predict")
+@command("predict")
 def predict_field(
     weights: Path,
     context: Path,
@@ -320,19 +374,25 @@ def predict_field(
         plot: a map to draw.
         coast: a file with topography or a land–sea mask, for coastlines on the map.
     """
-    from aenp.fields import FieldModel, write
+    from aenp.fields import FieldModel, check_replaceable, write
 
+    _check_place(out, is_directory=out.suffix == ".zarr")
+    if out.suffix == ".zarr":
+        check_replaceable(out)
+    if plot is not None:
+        _check_place(plot)
     model = FieldModel.load(weights)
     observed = model.observed(context, variable)
-    prediction = model.predict(observed, target, "value", progress=True).load()
-    print(write(prediction, out))
+    prediction = model.predict(observed, target, "value", progress=sys.stderr.isatty()).load()
+    written = []
     if plot is not None:
         from aenp.mapping import map_prediction
 
-        print(map_prediction(prediction, observed, plot, coast))
+        written = [map_prediction(prediction, observed, plot, coast)]
+    print(*[write(prediction, out), *written], sep="\n")
 
 
-@app.command
+@command("models")
 def models() -> None:
     """List the shipped models: size, training and scores. `aenp.pretrained(name)` loads one."""
     from aenp.shipped import table
@@ -340,8 +400,8 @@ def models() -> None:
     print(table())
 
 
-@app.command
-def families(seed: int = 0, tasks: int = 4) -> None:
+@command("families")
+def families(seed: Seed = 0, tasks: Count = 4) -> None:
     """Print every model family at every symmetry, with parameter counts and measured equivariance errors.
 
     Args:
@@ -354,14 +414,63 @@ def families(seed: int = 0, tasks: int = 4) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["--version"]:
+    """Runs a command; what is wrong with it is told in one line, or with --debug by a traceback."""
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    if words == ["--version"]:
         print(f"aenp {__version__}")
         return
     try:
-        app.cli(prog="aenp", description=DESCRIPTION)
-    except (ValueError, OSError, FloatingPointError) as error:
-        sys.exit(f"aenp: {error}")
+        parse(words)()
     except KeyboardInterrupt:
         sys.exit(130)
-    except ModuleNotFoundError as error:
-        sys.exit(f"aenp: this needs {error.name}. Install the optional parts: pip install 'aenp[all]'")
+    except (ValueError, OSError, EOFError, ArithmeticError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"aenp: {_message(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def parse(words: list[str]) -> Callable[[], None]:
+    """The command with its arguments; an error in place of the boxes in which tyro tells what is wrong."""
+    asked = [word for word in words[:1] if word in commands]
+    if words and not asked and not words[0].startswith("-"):
+        raise ValueError(f"there is no command {words[0]!r}; there are {', '.join(commands)}; see aenp --help")
+    box = StringIO()
+    try:
+        with redirect_stderr(box):
+            bound: Callable[[], None] = app.cli(prog="aenp", description=DESCRIPTION, args=words)
+            return bound
+    except SystemExit as stop:
+        if stop.code != 2:
+            raise
+        raise ValueError(f"{_first_paragraph(box.getvalue())}; see {shlex.join(['aenp', *asked, '--help'])}") from None
+
+
+def _check_place(path: Path, is_directory: bool = False) -> None:
+    """An error if no such file or directory can be written, before any work is done."""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if there == path and path.is_dir() != is_directory:
+        raise OSError(f"{path} is a {'file' if is_directory else 'directory'}; choose another place to write to")
+    if there != path and not there.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written: {there} is a file; choose another place")
+    directory = there if there.is_dir() else there.parent
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {directory} is read-only; choose another place")
+
+
+def _first_paragraph(box: str) -> str:
+    """What stands between a box's title and its first rule or empty line."""
+    rows = [row.strip(" │╭╮╰╯─") for row in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()[1:]]
+    text = "\n".join("" if set(row) <= {"-"} else row for row in rows)
+    return text.strip().split("\n\n")[0].rstrip(".")
+
+
+def _message(error: Exception) -> str:
+    """What the error says, in one line."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs {error.name}. Install the optional parts: pip install 'aenp[all]'"
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory; ask for less at a time. {error}"
+    text = " ".join(line.strip() for line in str(error).splitlines()) or type(error).__name__
+    # What libraries raise when they fail, as on damaged data, and which may not name the file.
+    return f"{text}. Is a file damaged? --debug tells where" if isinstance(error, RuntimeError | EOFError) else text

@@ -1,11 +1,12 @@
 """FieldModel: a neural process together with the coordinates and units of the data it was trained on."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from aenp.configured import Configured
 from aenp.data.places import KINDS, Target, open_places
 from aenp.data.points import Source, open_points
 from aenp.data.sources import TOLERANCE, check_degrees, describe, find, same_units
-from aenp.functions import evaluating
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save, written_whole
 from aenp.task import Task
@@ -33,8 +33,6 @@ CHUNK = 4096
 "Targets that are decoded at a time."
 FAR = 20
 "Standard deviations between the middle of a context and the mean in training, beyond which it is something else."
-LOCK = Lock()
-"A model is switched between its two predictions: one thread has it at a time. Torch has threads of its own."
 DESCRIPTIONS = {
     "mean": "{} predicted",
     "std": "standard deviation of {} predicted",
@@ -139,6 +137,7 @@ class FieldModel(Configured, nn.Module):
             variable: the name of the values in `context`; by default the name in training, or the only one.
             progress: show a progress bar.
         """
+        self.eval()
         observed = self.observed(context, variable)
         places = _places(target, observed)
         x = self.frame.x(places.latitude.values.ravel(), places.longitude.values.ravel())
@@ -207,17 +206,19 @@ class FieldModel(Configured, nn.Module):
         band = np.floor(latitude / self.frame.degrees)
         order = np.lexsort((longitude, band, number))
         order = order[np.isfinite(latitude[order] + longitude[order])]
-        with LOCK, torch.no_grad(), evaluating(self.process):
+        with torch.no_grad():
             for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
                 which = int(number[index[0]]) if len(index) else 0
                 context = contexts[which]
                 if context is None or not len(index):
                     continue
-                if which not in encoded:
-                    encoded.clear()
-                    encoded[which] = self._encode(context)
+                states = encoded.get(which)
+                if states is None:
+                    states = self._encode(context)
+                    encoded.clear()  # one at a time is kept; a thread that still needs another has it
+                    encoded[which] = states
                 for some in np.array_split(index, -(-len(index) // CHUNK)):
-                    out[:, some] = self._moments(encoded[which], self.frame.x(latitude[some], longitude[some]))
+                    out[:, some] = self._moments(states, self.frame.x(latitude[some], longitude[some]))
                     if advance is not None:
                         advance(len(some))
         return tuple(values.reshape(places[0].shape) for values in out)
@@ -329,9 +330,13 @@ def _at_times(
 
 
 def write(prediction: xr.Dataset, file: Path) -> Path:
-    """Writes the prediction as NetCDF, or as CSV or Zarr if the file's name says so, and gives the file."""
+    """Writes the prediction as NetCDF, or as CSV or Zarr if the file's name says so, and gives the file.
+
+    It appears under its name only when it is whole; what was there stays until then.
+    """
     if file.suffix == ".zarr":
-        prediction.to_zarr(file, mode="w", consolidated=False)
+        with _store_written_whole(file) as temporary:
+            prediction.to_zarr(temporary, mode="w", consolidated=False)
         return file
     with written_whole(file) as temporary:
         if file.suffix == ".csv":
@@ -339,3 +344,27 @@ def write(prediction: xr.Dataset, file: Path) -> Path:
         else:
             prediction.to_netcdf(temporary, engine="netcdf4")
     return file
+
+
+def check_replaceable(store: Path) -> None:
+    """An error if there is something other than a Zarr store, which must not be lost."""
+    if store.exists() and not (store / "zarr.json").exists():
+        raise FileExistsError(f"{store} exists and is no Zarr store, so it is not replaced; choose another place")
+
+
+@contextmanager
+def _store_written_whole(store: Path) -> Iterator[Path]:
+    """A directory to write in place of `store`, which it replaces at the end; if anything fails, that is as it was."""
+    check_replaceable(store)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{store.name}.", suffix=".part", dir=store.parent) as beside:
+        new, old = Path(beside, "new"), Path(beside, "old")
+        yield new
+        try:
+            if store.exists():
+                store.rename(old)
+            new.rename(store)
+        except BaseException:
+            if old.exists() and not store.exists():
+                old.rename(store)
+            raise

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from threading import local
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,6 +13,16 @@ from aenp.nn.mlp import MLP
 from aenp.task import Task
 
 Domain = Sequence[Sequence[float | None] | None]
+
+
+class Switch(local):
+    """How often the calling thread has switched something off; other threads, and copies, are not concerned."""
+
+    def __init__(self) -> None:
+        self.off = 0
+
+    def __reduce__(self) -> tuple[type["Switch"], tuple[()]]:
+        return Switch, ()
 
 
 class FixedInputs(Configured, nn.Module):
@@ -71,7 +81,7 @@ class FixedInputs(Configured, nn.Module):
             self.frequencies = nn.Parameter(frequencies, requires_grad=learn_frequencies)
         self.fourier = fourier
         self.mlp = MLP(dim_x * (1 + 2 * fourier), num, width=width)
-        self._switched_off = 0
+        self.switch = Switch()
 
     @staticmethod
     def domain_of(tasks: Task | Iterable[Task]) -> list[tuple[float, float]]:
@@ -98,18 +108,8 @@ class FixedInputs(Configured, nn.Module):
 
     @property
     def active(self) -> bool:
-        return self._switched_off == 0
-
-    def switch(self, on: bool) -> None:
-        """Undoes one switching-off, or adds one; t is zero until each switching-off has been undone."""
-        self._switched_off += -1 if on else 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy is switched on, also where it is made while the original is off."""
-        return {**self.__dict__, "_switched_off": 0}
-
-    def extra_repr(self) -> str:
-        return f"num={self.num}, domain={self.domain}, dropout={self.dropout}, taper={self.taper}"
+        """Whether t is on for the calling thread."""
+        return self.switch.off == 0
 
     def draw_keep(self, batch: int, device: torch.device) -> Float[Tensor, " batch"] | None:
         """One draw of the dropout: for each task, whether t is kept (1) or zero (0); None if all are kept."""

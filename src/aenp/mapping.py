@@ -48,6 +48,7 @@ def map_prediction(
             prediction = prediction.isel({prediction[time].dims[0]: first[0] if alone else first})
         observed = observed[observed["time"] == when] if "time" in observed else observed
     panels = [name for name in PANELS if name in prediction]
+    shore = None if coast is None else open_gridded(coast)
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(4 * len(panels), 4), sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
@@ -62,8 +63,8 @@ def map_prediction(
         axis.scatter(longitude, observed["latitude"], s=4, c="white", edgecolors="black", linewidths=0.4)
         axis.set(xlim=limits_of[0], ylim=limits_of[1])
         axis.set(title=title, xlabel="longitude [°]")
-        if coast is not None:
-            draw_coast(axis, coast)
+        if shore is not None:
+            draw_coast(axis, shore)
     axes[0, 0].set_ylabel("latitude [°]")
     date = "" if time is None else f", {when:%Y-%m-%d %H:%M}"
     figure.suptitle(f"{prediction['mean'].attrs['long_name']}{date}")

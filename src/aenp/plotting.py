@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 
 from aenp.functions import predict
 from aenp.process import NeuralProcess
+from aenp.saving import written_whole
 from aenp.task import Task
 
 matplotlib.use("Agg")
@@ -111,9 +112,9 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, 
     assert task.yt is not None
     every = task.with_targets(torch.cat([task.xc, task.xt], dim=1))
     truth, seen = torch.cat([task.yc, task.yt], dim=1), torch.cat([task.yc, torch.full_like(task.yt, torch.nan)], dim=1)
-    means = {model.label: predict(model, every).mean for model in models.values()}
-    errors = {label: (mean - truth).abs() for label, mean in means.items()}
-    worst = max(error.max().item() for error in errors.values())
+    means = [predict(model, every).mean for model in models.values()]
+    errors = [(mean - truth).abs() for mean in means]
+    worst = max(error.max().item() for error in errors)
     size = (1.9 * (len(means) + 1) + 0.8, 4)
     figure, axes = pyplot.subplots(2, len(means) + 1, figsize=size, sharex=True, sharey=True, layout="constrained")
 
@@ -129,9 +130,9 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, 
     top = truth.max().item()
     value = draw(axes[0, 0], truth, "truth", top, "inferno")
     draw(axes[1, 0], seen, "context", top, "inferno")
-    for column, (label, mean) in enumerate(means.items(), start=1):
-        draw(axes[0, column], mean, label, top, "inferno")
-        error = draw(axes[1, column], errors[label], "absolute error", worst, "viridis")
+    for column, model in enumerate(models.values(), start=1):
+        draw(axes[0, column], means[column - 1], model.label, top, "inferno")
+        error = draw(axes[1, column], errors[column - 1], "absolute error", worst, "viridis")
     figure.colorbar(value, ax=axes[0], label=unit)
     figure.colorbar(error, ax=axes[1], label=f"error of {unit}")
     for axis in axes[1]:
@@ -142,10 +143,12 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, 
 
 
 def write(figure: Figure, file: Path) -> Path:
-    """Writes the figure, closes it, and gives the file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
+    """Writes the figure, which appears under its name only when it is whole, closes it, and gives the file."""
+    try:
+        with written_whole(file) as temporary:
+            figure.savefig(temporary, dpi=110, format=file.suffix[1:] or "png")
+    finally:
+        pyplot.close(figure)
     return file
 
 

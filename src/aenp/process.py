@@ -114,15 +114,18 @@ class NeuralProcess(Configured, nn.Module, ABC):
 
     @contextmanager
     def equivariant(self) -> Iterator[None]:
-        """Within this context the fixed inputs are off, and an `approx` model is exactly equivariant."""
+        """Within this context the fixed inputs are off, and an `approx` model is exactly equivariant.
+
+        Off for the calling thread: what other threads predict with the same model does not change.
+        """
         if self.fixed_inputs is None:
             yield
             return
-        self.fixed_inputs.switch(on=False)
+        self.fixed_inputs.switch.off += 1
         try:
             yield
         finally:
-            self.fixed_inputs.switch(on=True)
+            self.fixed_inputs.switch.off -= 1
 
     def symmetry_breaking(self, task: Task) -> Predictions:
         """Both predictions at the task's targets; their difference is what the model has learned of the place."""

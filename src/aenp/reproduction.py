@@ -11,9 +11,10 @@ from rich.progress import track
 
 from aenp._version import __version__
 from aenp.evaluation import Score, Values, model_values, oracle_values, summary
-from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, twin
+from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, key_of, twin
 from aenp.process import NeuralProcess
 from aenp.report import markdown_table
+from aenp.saving import written_whole
 from aenp.shipped import shipped
 
 Column = Mapping[str, Score] | Mapping[str, Number]
@@ -115,16 +116,22 @@ class Evaluation:
         rows = self.oracles[test] | self.values[test]
         return {name: Score.of(values[metric]) for name, values in rows.items() if metric in values}
 
+    def paper(self, column: str) -> dict[str, Number]:
+        """The paper's numbers of each oracle, and of each model those of its family and symmetry."""
+        numbers = self.experiment.paper.get(column, {})
+        names = {name: name for name in self.oracles[self.first]}
+        names |= {name: key_of(model) for name, model in self.models.items()}
+        return {ours: numbers[theirs] for ours, theirs in names.items() if theirs in numbers}
+
     def loglik_table(self) -> str:
         header, columns = ["model"], list[Column]()
         for test, oracles in self.oracles.items():
-            ours, paper = self.scores(test, "loglik"), self.experiment.paper.get(test, {})
             header.append(test)
-            columns.append(ours)
-            if paper:
+            columns.append(self.scores(test, "loglik"))
+            if test in self.experiment.paper:
                 other = self.experiment.paper_tests.get(test)
                 header.append(f"paper, {other}" if other else "paper")
-                columns.append(paper)
+                columns.append(self.paper(test))
             if BEST in oracles:
                 best = oracles[BEST]["loglik"]
                 rows = oracles | self.values[test]
@@ -155,7 +162,7 @@ class Evaluation:
         return self._table(header, columns)
 
     def metric_table(self, metric: str, paper: str) -> str:
-        columns: list[Column] = [self.scores(self.first, metric), self.experiment.paper.get(paper, {})]
+        columns: list[Column] = [self.scores(self.first, metric), self.paper(paper)]
         return self._table(["model", "ours", "paper"], columns)
 
     def calibration_table(self) -> str:
@@ -222,12 +229,11 @@ class Evaluation:
 
 def write(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
     """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and gives the page."""
-    out.mkdir(parents=True, exist_ok=True)
-    figures = experiment.figures(models, out, seed)
     evaluation = Evaluation(experiment, models, tasks, seed)
-    page = evaluation.page(figures)
-    (out / "README.md").write_text(page)
-    (out / "results.json").write_text(json.dumps(evaluation.as_json(), indent=1) + "\n")
+    page = evaluation.page(experiment.figures(models, out, seed))
+    for name, text in (("README.md", page), ("results.json", json.dumps(evaluation.as_json(), indent=1) + "\n")):
+        with written_whole(out / name) as temporary:
+            temporary.write_text(text)
     return page
 
 

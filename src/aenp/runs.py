@@ -1,10 +1,13 @@
 """Runs: training a model of an experiment in a directory that tells how it was made."""
 
 import json
+import math
+import os
 import shlex
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -14,7 +17,10 @@ from aenp.process import Symmetry
 from aenp.recipe import Recipe
 from aenp.report import parameter_count
 from aenp.saving import written_whole
-from aenp.training import Outcome, is_first_process, train
+from aenp.training import Outcome, alone_in, check_arguments, is_first_process, train
+
+MOST = {"steps": 10**9, "minutes": 10**6, "learning_rate": 1e3, "seed": 2**63 - 1, "num_nodes": 1000}
+"More than anyone could have asked for."
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,40 @@ class Settings:
     precision: str = "32-true"
 
     def __post_init__(self) -> None:
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be at most {most:g}; got {value}")
+        if self.experiment not in EXPERIMENTS:
+            raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}; got {self.experiment!r}")
         if self.steps is not None and self.minutes is not None:
             raise ValueError("the budget is given in steps or in minutes; got both")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1; got {self.threads}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative; got {self.seed}")
+        check_arguments(self.minutes, self.devices, self.num_nodes, self.precision)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> "Settings":
+        """The settings in a file, which may hold anything."""
+        for name, hint in get_type_hints(Settings).items():
+            if name in values and not _fits(values[name], hint):
+                raise ValueError(f"{name} must be {getattr(hint, '__name__', hint)}; got {values[name]!r}")
+        return Settings(**values)
+
+    def check_machine(self) -> None:
+        """Raises an error if this machine has fewer cores or GPUs than the run would take."""
+        cores = os.cpu_count() or 1
+        for name, asked, most in (
+            ("devices", self.devices, torch.cuda.device_count() or cores),
+            ("threads", self.threads or 1, cores),
+        ):
+            if asked > most:
+                raise ValueError(
+                    f"{name}={asked} is more than this machine has, {most}. Ask for fewer by --{name}, or give "
+                    "--oversubscribe to have them all the same"
+                )
 
     def recipe(self) -> Recipe:
         """The preset's recipe, with what is asked for otherwise."""
@@ -66,21 +100,16 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, path / "run.json"
 
-    def start(self, settings: Settings) -> None:
-        if self.has_state():
-            raise FileExistsError(
-                f"{self.path} holds a run already. --resume goes on with it; --out chooses another place"
-            )
-        self._write(settings, [settings.command()])
-
-    def resume(self, asked: dict[str, Any]) -> Settings:
-        """The settings of the run, with the budget and the number of threads that are asked for, if any."""
+    def resume(self, asked: dict[str, Any]) -> tuple[Settings, list[str]]:
+        """The run's settings, with the budget and the number of threads that are asked for, and its commands."""
         if not self.file.exists():
             raise FileNotFoundError(f"{self.file} does not exist: there is no run to resume in {self.path}")
         try:
             content = json.loads(self.file.read_text())
-            stored = Settings(**content["settings"])
-        except (ValueError, KeyError, TypeError) as error:
+            stored = Settings.from_json(content["settings"])
+            if not isinstance(content["commands"], list) or not all(isinstance(c, str) for c in content["commands"]):
+                raise TypeError("its commands are not a list of texts")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{self.file} does not describe a run: {error}") from None
         for name, value in asked.items():
             if name not in ("steps", "minutes", "threads") and value != getattr(stored, name):
@@ -93,31 +122,29 @@ class Directory:
             budget = ("--steps", settings.steps) if settings.minutes is None else ("--minutes", settings.minutes)
             words = ["aenp", "train", stored.experiment, "--out", self.path, "--resume", *budget]
             commands.append(shlex.join(map(str, words)))
-        settings = replace(settings, threads=asked.get("threads", stored.threads))
-        self._write(settings, commands)
-        return settings
+        return replace(settings, threads=asked.get("threads", stored.threads)), commands
 
     def has_state(self) -> bool:
         return (self.path / "last.ckpt").exists()
 
-    def commands(self) -> list[str]:
-        return json.loads(self.file.read_text())["commands"]
-
-    def _write(self, settings: Settings, commands: list[str]) -> None:
+    def write(self, settings: Settings, commands: list[str]) -> None:
         if is_first_process():
             _write(self.file, {"settings": asdict(settings), "commands": commands})
 
 
-def run(out: Path, asked: dict[str, Any], resume: bool = False) -> Outcome:
+def run(out: Path, asked: dict[str, Any], resume: bool = False, oversubscribe: bool = False) -> Outcome:
     """Trains as asked; to `out` go `model.safetensors`, its facts `model.json`, logs and checkpoints.
 
     Args:
         out: the run's directory.
         asked: arguments of `Settings`; to resume a run, only those that are to be checked or changed.
         resume: go on with the run in `out`.
+        oversubscribe: allow more devices or threads than the machine has.
     """
     directory = Directory(out)
-    settings = directory.resume(asked) if resume else Settings(**asked)
+    settings, commands = directory.resume(asked) if resume else (new := Settings(**asked), [new.command()])
+    if not oversubscribe:
+        settings.check_machine()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     data = None if settings.data is None else Path(settings.data)
@@ -125,26 +152,28 @@ def run(out: Path, asked: dict[str, Any], resume: bool = False) -> Outcome:
     model = experiment.model(settings.model, settings.symmetry, settings.preset, settings.seed)
     recipe = settings.recipe()
     tasks, best = experiment.validation()
-    if not resume:
-        directory.start(settings)
-    outcome = train(
-        model,
-        experiment.source(),
-        recipe,
-        out,
-        settings.minutes,
-        settings.seed,
-        tasks,
-        best,
-        resume and directory.has_state(),
-        devices=settings.devices,
-        num_nodes=settings.num_nodes,
-        precision=settings.precision,
-    )
+    if not resume and directory.has_state():
+        raise FileExistsError(f"{out} holds a run already. --resume goes on with it; --out chooses another place")
+    with alone_in(out):
+        directory.write(settings, commands)
+        outcome = train(
+            model,
+            experiment.source(),
+            recipe,
+            out,
+            settings.minutes,
+            settings.seed,
+            tasks,
+            best,
+            resume and directory.has_state(),
+            devices=settings.devices,
+            num_nodes=settings.num_nodes,
+            precision=settings.precision,
+        )
     if is_first_process():
         facts = {
             "name": f"{experiment.name}/{key(settings.model, settings.symmetry)}",
-            "command": " && ".join(directory.commands()),
+            "command": " && ".join(commands),
             "seed": settings.seed,
             "steps": outcome.steps,
             "minutes": outcome.minutes,
@@ -158,6 +187,17 @@ def run(out: Path, asked: dict[str, Any], resume: bool = False) -> Outcome:
         }
         _write(out / "model.json", facts)
     return outcome
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a JSON value is what the annotation says: a bool is no number, and numbers are finite."""
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if isinstance(hint, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:

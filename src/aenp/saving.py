@@ -2,20 +2,23 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
-from torch import nn
+from torch import Tensor, nn
 
 from aenp._version import __version__
 from aenp.configured import Configured, build
 from aenp.process import NeuralProcess
 
-FORMAT = 1
+FORMAT = 2
+"Files of format 1 have no checksum."
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -26,8 +29,14 @@ def save(model: Configured, path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     module: Any = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    header = {"format": FORMAT, "version": __version__, "model": module.configuration()}
-    tensors = {name: value.detach().contiguous() for name, value in module.state_dict().items()}
+    configuration = module.configuration()
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    header = {
+        "format": FORMAT,
+        "version": __version__,
+        "model": configuration,
+        "checksum": _checksum(configuration, tensors),
+    }
     with written_whole(path) as temporary:
         temporary.write_bytes(serialise(tensors, metadata={"aenp": json.dumps(header)}))
 
@@ -47,6 +56,10 @@ def written_whole(path: Path) -> Iterator[Path]:
 def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
     """The model that was saved at `path`, in evaluation mode.
 
+    The file cannot run code, and a file that describes a larger model than it holds is refused before that model takes
+    any memory. On the same machine, with the same number of threads and the same versions, the model predicts bit for
+    bit what it did when it was saved.
+
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, is not a model of aenp, or was written by a later version.
@@ -62,15 +75,20 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
     try:
         with safe_open(path, framework="pt", device=device) as file:
             header = _header(path, file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies, because products depend on how their operands are aligned, which in a file is by chance.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
-    if header["model"]["class"] == "FieldModel" and issubclass(kind, NeuralProcess):
+    configuration = header["model"]
+    if header["format"] > 1 and header.get("checksum") != _checksum(configuration, tensors):
+        raise ValueError(f"{path} is damaged: its content does not match its checksum")
+    if configuration["class"] == "FieldModel" and issubclass(kind, NeuralProcess):
         raise ValueError(f"{path} holds a FieldModel; load it by aenp.FieldModel.load")
     try:
-        model = build(header["model"])
+        _check_sizes(configuration, tensors)
+        model = build(configuration)
         model.load_state_dict(tensors, assign=True)
-    except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         saved = f"saved by aenp {header['version']}"
         raise ValueError(f"{path}, {saved}, does not fit the model it describes: {error}") from error
     if not isinstance(model, kind):
@@ -84,11 +102,45 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
         known = {"format": int, "version": str, "model": dict}
         if not all(isinstance(header[key], kind) for key, kind in known.items()) or "class" not in header["model"]:
             raise TypeError
-    except (KeyError, TypeError, json.JSONDecodeError):
+    except (KeyError, TypeError, RecursionError, json.JSONDecodeError):
         raise ValueError(f"{path} is a safetensors file, but not a model saved by aenp.save") from None
     if header["format"] > FORMAT:
         raise ValueError(
             f"{path} was saved by aenp {header['version']} in format {header['format']}; aenp {__version__} reads "
             f"up to format {FORMAT}. Upgrade aenp"
         )
+    if header["format"] < 1:
+        raise ValueError(f"{path} is damaged: there is no format {header['format']}")
     return header
+
+
+def _checksum(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the configuration and of the tensors' names, shapes, types and bytes."""
+    digest = sha256(json.dumps(configuration, sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _check_sizes(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raises an error if the model has other tensors than these, found out without memory for a single one."""
+    numbers = sum(value.numel() for value in tensors.values())
+    _check_counts(configuration, {"layers": len(tensors), "dim_x": numbers, "kernel": numbers})
+    with torch.device("meta"):
+        expected = {name: value.shape for name, value in build(dict(configuration)).state_dict().items()}
+    found = {name: value.shape for name, value in tensors.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        ours, theirs = (shapes.get(name) for shapes in (expected, found))
+        if ours != theirs:
+            texts = ("none" if shape is None else tuple(shape) for shape in (ours, theirs))
+            raise ValueError("the tensor {} should have the shape {}; the file has {}".format(name, *texts))
+
+
+def _check_counts(configuration: Any, most: Mapping[str, int]) -> None:
+    """Raises an error if an argument that constructors count up to is larger than the file allows for."""
+    if isinstance(configuration, Mapping):
+        for name, value in configuration.items():
+            if isinstance(value, int) and value > most.get(name, value):
+                raise ValueError(f"{name}={value} is too large for the file, which allows for {most[name]}")
+            _check_counts(value, most)

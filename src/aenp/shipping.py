@@ -1,12 +1,13 @@
 """Puts trained models among the shipped ones: `python -m aenp.shipping runs/gp/*`."""
 
+import itertools
 import json
 import re
 from pathlib import Path
 
 import tyro
 
-from aenp.experiments import EXPERIMENTS
+from aenp.experiments import EXPERIMENTS, key
 from aenp.reproduction import Evaluation
 from aenp.saving import load, save, written_whole
 from aenp.shipped import WEIGHTS
@@ -27,6 +28,9 @@ def ship(
     for fact in facts.values():
         fact["command"] = re.sub(r"--data \S+", "--data DIR", fact["command"])
     for run, fact in facts.items():
+        experiment, _, name = fact["name"].partition("/")
+        if experiment not in EXPERIMENTS or name not in itertools.starmap(key, EXPERIMENTS[experiment].models):
+            raise ValueError(f"{run / 'model.json'} is of {fact['name']}, which is no model of an experiment")
         if not fact["finished"] or "&&" in fact["command"]:
             raise ValueError(f"the run in {run} is not finished, or not by one command: {fact['command']}")
     for experiment in {fact["name"].split("/")[0] for fact in facts.values()}:

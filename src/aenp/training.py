@@ -1,8 +1,8 @@
 """Training: a run in a directory of its own, which may be stopped at any time and goes on exactly where it was."""
 
 import logging
+import math
 import os
-import pickle
 import signal
 import threading
 import time
@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader
@@ -188,7 +191,8 @@ def train(
     """Trains `model` in place and writes `model.safetensors`, logs and what is needed to go on to the directory `out`.
 
     Afterwards the model has the averaged weights. A run that is stopped, by Ctrl-C or a crash, and resumed with the
-    same arguments ends bit for bit as if it had never been, if its budget is in steps.
+    same arguments, on the same machine with the same number of threads, ends bit for bit as if it had never been, if
+    its budget is in steps. While it is under way, a second one in the same directory is refused.
 
     Args:
         model: what to train.
@@ -207,12 +211,7 @@ def train(
         precision: of the arithmetic, 32-true, 64-true, 16-mixed or bf16-mixed.
         wrap: makes what is saved as `model.safetensors` from the model.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
-    if minutes is not None and not minutes > 0:
-        raise ValueError(f"minutes must be positive; got {minutes}")
-    if devices < 1 or num_nodes < 1:
-        raise ValueError(f"devices and num_nodes must be at least 1; got {devices} and {num_nodes}")
+    check_arguments(minutes, devices, num_nodes, precision)
     out = Path(out)
     progress = Progress(recipe.steps if minutes is None else None, minutes, oracle, quiet=not is_first_process())
     run = Run(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds, wrap)
@@ -221,23 +220,70 @@ def train(
     if not resume and run.checkpoint.exists():
         raise FileExistsError(f"{out} holds a run already. Go on with it by resume, or choose another directory")
     reuse_memory()
-    if resume:
-        try:
-            state = torch.load(run.checkpoint, map_location="cpu", weights_only=False)
-        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ValueError(f"{run.checkpoint} is not a whole checkpoint: {error}") from None
-        try:
-            run.load_state_dict(state["state_dict"])
-        except RuntimeError:
-            raise ValueError(f"the run in {out} is of another model; go on with the same arguments") from None
-        run.on_load_checkpoint(state)
-    if run.share < 1:
-        _fit(run, resume, validate_every, devices, num_nodes, precision)
-    model.load_state_dict(run.averaged.state_dict())
-    model.eval()
-    if is_first_process():
-        save(wrap(model), out / "model.safetensors")
+    with alone_in(out):
+        if resume:
+            _restore(run)
+        if run.share < 1:
+            _fit(run, resume, validate_every, devices, num_nodes, precision)
+        model.load_state_dict(run.averaged.state_dict())
+        model.eval()
+        if is_first_process():
+            save(wrap(model), out / "model.safetensors")
     return Outcome(run.steps, run.seconds / 60, run.share >= 1)
+
+
+def check_arguments(minutes: float | None, devices: int, num_nodes: int, precision: str) -> None:
+    """Raises an error that names the argument of `train` that is out of range."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes must be positive; got {minutes}")
+    if devices < 1 or num_nodes < 1:
+        raise ValueError(f"devices and num_nodes must be at least 1; got {devices} and {num_nodes}")
+
+
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Keeps other processes from training in this directory; the system lets go of it when this one ends."""
+    if not is_first_process():
+        yield
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / "run.lock", timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"another process is training in {out}; wait for it, or choose another directory"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _restore(run: Run) -> None:
+    """Reads the checkpoint's parameters and progress; it may come from anyone, and nothing in it is executed."""
+    try:
+        with ZipFile(run.checkpoint) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+            if archive.testzip() is not None or unpacked > run.checkpoint.stat().st_size:
+                raise BadZipFile("its content does not match its checksum")
+        state = torch.load(run.checkpoint, map_location="cpu", weights_only=True)
+    except (BadZipFile, EOFError, NotImplementedError, RuntimeError, UnpicklingError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{run.checkpoint} is damaged or not a checkpoint of aenp: {reason}") from None
+    try:
+        steps, seconds = state["steps"], state["seconds"]
+        if type(steps) is not int or steps < 0 or state["global_step"] != steps or not 0 <= seconds < math.inf:
+            raise ValueError(f"it tells of {steps} steps in {seconds} seconds")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.checkpoint} is not a checkpoint of aenp: {error}") from None
+    try:
+        run.load_state_dict(state["state_dict"])
+    except RuntimeError:
+        raise ValueError(f"the run in {run.out} is of another model; go on with the same arguments") from None
+    run.on_load_checkpoint(state)
 
 
 def _fit(run: Run, resume: bool, validate_every: int, devices: int, num_nodes: int, precision: str) -> None:
@@ -267,7 +313,7 @@ def _fit(run: Run, resume: bool, validate_every: int, devices: int, num_nodes: i
             use_distributed_sampler=False,
         )
         try:
-            trainer.fit(run, ckpt_path=run.checkpoint if resume else None, weights_only=False)
+            trainer.fit(run, ckpt_path=run.checkpoint if resume else None, weights_only=True)
         except NonFinite as error:
             where = f"The last good state is {run.checkpoint}" if run.checkpoint.exists() else "No state was saved yet"
             raise NonFinite(f"{error}. {where}; going on from there fails again. Lower the learning rate") from None

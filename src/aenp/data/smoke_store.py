@@ -1,20 +1,19 @@
 """A data set of smoke plumes on disk: made by any number of workers, and gone on with where it was left."""
 
 import logging
-import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 import zarr
 from jaxtyping import Float
 from numpy import ndarray
-from threadpoolctl import threadpool_limits
+from zarr.codecs import ZstdCodec
 
 from aenp._version import __version__
 from aenp.data.smoke import BOX, BUOYANCY, PLACES, RADIUS, Box, Plumes, simulate
@@ -44,21 +43,21 @@ def create(out: Path, num: int, seed: int, box: Box = BOX) -> None:
         return
     plumes = asdict(Plumes.draw(range(num), seed))
     out.parent.mkdir(parents=True, exist_ok=True)
-    new = out.with_name(f"{out.name}.{os.getpid()}.part")
-    shutil.rmtree(new, ignore_errors=True)
     attributes = {
         "aenp": __version__,
         "parameters": asked,
         "initial_conditions": {"radius": list(RADIUS), "x": list(PLACES), "buoyancy": list(BUOYANCY)},
         "splits": {name: list(s) for name, s in SPLITS.items()},
     }
-    group = zarr.create_group(new, attributes=attributes)
     shape, chunks, cells = (num, box.size, box.size), (CHUNK, box.size, box.size), ("simulation", "cell_x", "cell_y")
-    group.create_array("density", shape=shape, chunks=chunks, dtype="float32", dimension_names=cells)
-    group.create_array("done", shape=(-(-num // CHUNK),), chunks=(1,), dtype="bool", dimension_names=("chunk",))
-    for name, values in plumes.items():
-        group.create_array(name, data=values, dimension_names=("simulation",))
-    new.rename(out)
+    with TemporaryDirectory(prefix=f"{out.name}.", suffix=".part", dir=out.parent) as beside:
+        group = zarr.create_group(Path(beside, "new"), attributes=attributes)
+        make = partial(group.create_array, compressors=ZstdCodec(checksum=True))
+        make("density", shape=shape, chunks=chunks, dtype="float32", dimension_names=cells)
+        make("done", shape=(-(-num // CHUNK),), chunks=(1,), dtype="bool", dimension_names=("chunk",))
+        for name, values in plumes.items():
+            make(name, data=values, dimension_names=("simulation",))
+        Path(beside, "new").rename(out)
 
 
 def generate(
@@ -90,8 +89,7 @@ def generate(
 def write_chunk(out: str, box: Box, num: int, seed: int, number: int) -> int:
     """Makes one chunk and writes it, and then that it is done: if killed in between, it is made again."""
     rows = _rows(number, num)
-    with threadpool_limits(1):  # the same bits whatever the number of cores
-        density = simulate(Plumes.draw(rows, seed), box)
+    density = simulate(Plumes.draw(rows, seed), box)
     zarr.open_array(out, path="density", mode="r+")[rows.start : rows.stop] = density
     zarr.open_array(out, path="done", mode="r+")[number] = True
     return len(rows)
@@ -126,12 +124,17 @@ def load(data: Path, split: Literal["train", "validation", "test"]) -> Float[nda
     """The densities of one split: the first 80 %, the next 10 % or the last 10 % of the simulations."""
     if not data.exists():
         raise FileNotFoundError(f"{data} does not exist; `aenp data smoke --num 6000 --out {data}` makes it")
-    _parameters(data)
+    parameters = _parameters(data)
     if not _read(data, "done").all():
         raise ValueError(f"{data} is not whole; `aenp data smoke` with the same arguments goes on with it")
-    density = zarr.open_array(data, path="density", mode="r")
-    start, stop = (round(density.shape[0] * share) for share in SPLITS[split])
-    return np.asarray(density[start:stop])
+    with _undamaged(data):
+        density = zarr.open_array(data, path="density", mode="r")
+        if density.shape != (parameters["num"], parameters["size"], parameters["size"]):
+            raise ValueError(f"it has {density.shape} in place of {parameters['num']} simulations")
+        if density.nchunks_initialized != density.nchunks:
+            raise ValueError(f"{density.nchunks - density.nchunks_initialized} of its chunks are missing")
+        start, stop = (round(density.shape[0] * share) for share in SPLITS[split])
+        return np.asarray(density[start:stop])
 
 
 def _parameters(data: Path) -> dict[str, Any]:
@@ -144,4 +147,14 @@ def _parameters(data: Path) -> dict[str, Any]:
 
 
 def _read(data: Path, name: str) -> ndarray:
-    return np.asarray(zarr.open_array(data, path=name, mode="r")[:])
+    with _undamaged(data):
+        return np.asarray(zarr.open_array(data, path=name, mode="r")[:])
+
+
+@contextmanager
+def _undamaged(data: Path) -> Iterator[None]:
+    """Turns whatever goes wrong in reading into an error that says so; chunks have checksums."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{data} is damaged: {error}. Delete it, and make it again by `aenp data smoke`") from None

@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from aenp.data import Source
 from aenp.fixed_inputs import Domain, FixedInputs
-from aenp.models import make
+from aenp.models import FAMILIES, make
 from aenp.process import NeuralProcess, Symmetry
 from aenp.recipe import Recipe
 from aenp.task import Task
@@ -153,6 +153,12 @@ class Experiment(ABC):
 def key(family: str, symmetry: str) -> str:
     """A model's name in files and on the command line, such as `tnp-approx`."""
     return f"{family}-{symmetry}"
+
+
+def key_of(model: NeuralProcess) -> str:
+    """The name of models of the same family and symmetry, as `tnp-approx`, wherever this one comes from."""
+    families = {kind: family for family, (kind, _) in FAMILIES.items()}
+    return key(families.get(type(model), type(model).__name__), model.symmetry)
 
 
 def per_stratum(tasks: int, strata: int = STRATA) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -132,7 +133,7 @@ class ConvCNP(NeuralProcess):
 
 def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float]:
     """The distance between cells in each dimension."""
-    counts = torch.as_tensor(points_per_unit).flatten().tolist()
+    counts = np.ravel(points_per_unit).tolist()
     counts = counts * dim_x if len(counts) == 1 else counts
     if len(counts) != dim_x or not all(count > 0 for count in counts):
         raise ValueError(f"points_per_unit must be positive, one number or {dim_x}; got {points_per_unit}")

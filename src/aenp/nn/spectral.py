@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor, nn
@@ -60,8 +61,8 @@ class Frequencies(nn.Module):
 
     def __init__(self, dim_x: int, heads: int, size: int, wavelengths: Wavelengths) -> None:
         super().__init__()
-        limits = torch.tensor(wavelengths, dtype=torch.float64)
-        if limits.shape not in ((2,), (dim_x, 2)) or not (limits[..., 0] > 0).all() or not limits.diff().ge(0).all():
+        limits = np.asarray(wavelengths, dtype=float)
+        if limits.shape not in ((2,), (dim_x, 2)) or not (limits[..., 0] > 0).all() or not (np.diff(limits) >= 0).all():
             raise ValueError(
                 f"wavelengths must be (shortest, longest), or one such pair for each dimension; got {wavelengths}"
             )
@@ -70,7 +71,7 @@ class Frequencies(nn.Module):
         still = self.still(size)
         turning = size // 2 - still
         fraction = torch.linspace(0, 1, heads * turning, dtype=torch.float64).view(turning, heads).T.unsqueeze(-1)
-        shortest, longest = limits.expand(dim_x, 2).log().unbind(-1)
+        shortest, longest = torch.tensor(np.log(limits)).expand(dim_x, 2).unbind(-1)
         directions = torch.randn(heads, turning, dim_x, dtype=torch.float64)
         directions = directions / directions.norm(dim=-1, keepdim=True) if dim_x > 1 else torch.ones_like(directions)
         frequencies = 2 * math.pi * directions / (shortest + fraction * (longest - shortest)).exp()
@@ -105,7 +106,7 @@ class Frequencies(nn.Module):
         still = pairs - self.change.shape[1]
         omega = self.frequencies[:, still:].norm(dim=-1)
         longest, shortest = 2 * math.pi / omega.min(), 2 * math.pi / omega.max()
-        length = torch.logspace(math.log10(shortest / 2), math.log10(longest / 2), heads).unsqueeze(-1)
+        length = shortest / 2 * (longest / shortest) ** torch.linspace(0, 1, heads).unsqueeze(-1)
         share = (omega.log() - (omega * length).square() / 2).softmax(dim=-1)
         query_bias.view(heads, pairs, 2)[:, still:, 0] = PEAK * math.sqrt(2 * pairs) * share
         key_bias.view(heads, pairs, 2)[:, still:, 0] = 1.0

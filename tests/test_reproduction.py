@@ -1,0 +1,159 @@
+"""Reproduction: each number of a table stands in the right row and column, with the right sign."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from aenp import save
+from aenp.data import GibbsTasks, Patches
+from aenp.evaluation import Score
+from aenp.experiments import EXPERIMENTS, key
+from aenp.experiments.experiment import Stratum, key_of
+from aenp.experiments.gp import INSIDE, OUTSIDE, Gibbs
+from aenp.models import make
+from aenp.plotting import maps
+from aenp.process import NeuralProcess
+from aenp.reproduction import Evaluation
+from aenp.task import Task
+
+SIZES = {"tnp": {"dim": 8, "heads": 2, "layers": 1}, "cnp": {"dim": 8}}
+
+
+class Short(Gibbs):
+    """The 1-D experiment with few tasks, one oracle and numbers of the paper that tell where they are from."""
+
+    paper = {  # noqa: RUF012
+        "here": {"tnp-exact": (1.25, 0.1), "tnp-approx": (1.5, 0.1)},
+        "there": {"tnp-exact": (2.25, 0.2), "tnp-approx": (2.5, 0.2)},
+        "context": {"ground truth": (3.0, 0.3), "tnp-approx": (3.5, 0.3)},
+        "deviation": {"tnp-approx": (4.5, 0.4)},
+    }
+    paper_tests = {"there": "the moon"}  # noqa: RUF012
+
+    def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
+        return {"here": [_stratum(INSIDE, seed)], "there": [_stratum(OUTSIDE, seed)]}
+
+
+def _stratum(source: GibbsTasks, seed: int) -> Stratum:
+    def oracles(task: Task) -> dict[str, torch.distributions.Distribution]:
+        return {"ground truth": torch.distributions.Normal(torch.zeros_like(task.yt), 1.0)}
+
+    return Stratum(source.batch(3, 0, seed), oracles)
+
+
+def small(family: str, symmetry: str, seed: int = 0) -> NeuralProcess:
+    torch.manual_seed(seed)
+    options = SIZES.get(family, {"channels": 4, "layers": 3, "points_per_unit": 4.0})
+    return make(family, symmetry, 1, 1, **options).eval()  # type: ignore[arg-type]
+
+
+def evaluation(*models: tuple[str, str]) -> Evaluation:
+    return Evaluation(Short(), {key(*model): small(*model) for model in models}, tasks=1, seed=0)
+
+
+def rows(table: str) -> dict[str, list[str]]:
+    """The cells of each row, by its first; the header is the row of `model`."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "---" not in line]
+    return {first: cells for first, *cells in lines}
+
+
+def test_each_test_set_stands_beside_the_papers_numbers_for_it() -> None:
+    compared = evaluation(("tnp", "exact"), ("tnp", "approx"), ("cnp", "none"))
+    table = rows(compared.loglik_table())
+    assert table["model"] == ["here", "paper", "there", "paper, the moon"]
+    for name, label, here, there in (
+        ("tnp-exact", "TNP (T)", "1.25 ± 0.1", "2.25 ± 0.2"),
+        ("tnp-approx", "TNP (T~)", "1.5 ± 0.1", "2.5 ± 0.2"),
+        ("cnp-none", "CNP", "", ""),
+    ):
+        ours = [str(Score.of(compared.values[test][name]["loglik"])) for test in ("here", "there")]
+        assert table[label] == [ours[0], here, ours[1], there]
+
+
+def test_context_and_deviation_stand_beside_the_papers() -> None:
+    compared = evaluation(("tnp", "approx"))
+    context = rows(compared.metric_table("context_loglik", "context"))
+    assert (context["ground truth"][1], context["TNP (T~)"][1]) == ("3 ± 0.3", "3.5 ± 0.3")
+    assert rows(compared.metric_table("equivariance_deviation", "deviation"))["TNP (T~)"][1] == "4.5 ± 0.4"
+
+
+def test_breaking_the_symmetry_is_worth_what_an_approximate_model_scores_above_the_others() -> None:
+    """On the same tasks: what makes a task hard for all models adds nothing to the standard error."""
+    models = ("tnp", "none"), ("tnp", "exact"), ("tnp", "approx"), ("convcnp", "exact"), ("relaxedconvcnp", "approx")
+    compared = evaluation(*models)
+    scores = {"tnp-none": 1.0, "tnp-exact": 2.5, "tnp-approx": 3.0, "convcnp-exact": 0.5, "relaxedconvcnp-approx": 0.25}
+    parts = {"tnp-approx": 2.75, "relaxedconvcnp-approx": 0.375}
+    hard = torch.tensor([[0.0, 4.0, -9.0]], dtype=torch.float64)
+    for test, factor in (("here", 1), ("there", 2)):
+        compared.values[test] = {name: {"loglik": factor * score + hard} for name, score in scores.items()}
+        for name, part in parts.items():
+            compared.values[test][name]["equivariant_loglik"] = factor * part + hard
+    columns = "less its equivariant part", "less the one without symmetry"
+    tnp = "0.5000 ± 0.0000", "0.2500 ± 0.0000", "2.0000 ± 0.0000"
+    relaxed = "-0.2500 ± 0.0000", "-0.1250 ± 0.0000", ""
+    assert rows(compared.worth_table()) == {
+        "model": ["here: less its twin", *columns, "there: less its twin", *columns],
+        "TNP (T~)": [*tnp, "1.0000 ± 0.0000", "0.5000 ± 0.0000", "4.0000 ± 0.0000"],
+        "RelaxedConvCNP (T~)": [*relaxed, "-0.5000 ± 0.0000", "-0.2500 ± 0.0000", ""],
+    }
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_model_knows_its_name_in_every_experiment(name: str) -> None:
+    experiment = EXPERIMENTS[name]()
+    for model in experiment.models:
+        assert key_of(experiment.model(*model)) == key(*model)
+
+
+def test_weights_of_any_name_stand_beside_the_papers_model_of_their_kind(
+    call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "gp", Short)
+    own, unknown = tmp_path / "tnp-exact.safetensors", tmp_path / "tnp-approx.safetensors"
+    save(small("tnp", "approx"), own)
+    save(small("cnp", "none"), unknown)
+    loglik, _, context, deviation, _ = call("evaluate", "gp", "--weights", own).split("\n\n")[1::2]
+    assert rows(loglik)["TNP (T~)"][1::2] == ["1.5 ± 0.1", "2.5 ± 0.2"]
+    assert rows(context)["TNP (T~)"][1] == "3.5 ± 0.3" and rows(deviation)["TNP (T~)"][1] == "4.5 ± 0.4"
+    assert list(json.loads(call("evaluate", "gp", "--weights", own, "--json"))["models"]) == [str(own)]
+    assert rows(call("evaluate", "gp", "--weights", unknown).split("\n\n")[1])["CNP"][1::2] == ["", ""]
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that the test writes."""
+    written, savefig = list[Figure](), Figure.savefig
+
+    def watched(figure: Figure, *args: object, **options: object) -> None:
+        written.append(figure)
+        savefig(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", watched)
+    return written
+
+
+def test_weights_of_the_same_kind_are_all_drawn(
+    call: Callable[..., str], figures: list[Figure], tmp_path: Path
+) -> None:
+    files = [tmp_path / "one" / "model.safetensors", tmp_path / "other" / "model.safetensors"]
+    for seed, file in enumerate(files):
+        save(small("tnp", "approx", seed), file)
+    call("plot", "gp", "--weights", *files, "--out", tmp_path)
+    assert len(figures) == 3
+    for figure in figures:
+        one, other = (axis.lines[0].get_ydata() for axis in figure.axes)
+        assert not np.allclose(one, other)
+
+
+def test_maps_of_models_of_the_same_kind_are_all_drawn(figures: list[Figure], tmp_path: Path) -> None:
+    models = {str(seed): EXPERIMENTS["smoke"]().model("convcnp", "exact", seed=seed) for seed in range(2)}
+    axis = np.arange(32) / 16
+    patch = Patches(np.random.default_rng(0).random((1, 32, 32)), (axis, axis), 32, (100, 100))
+    maps(models, patch.batch(1, 0, seed=0), "x", "y", "smoke", tmp_path / "maps.png")
+    one, other = (axis.images[0].get_array() for axis in figures[0].axes if axis.get_title() == "ConvCNP (T)")
+    assert not np.allclose(one, other)
