@@ -1,4 +1,6 @@
+import tyro
+
 from benchmarks.speed import main
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, config=(tyro.conf.OmitArgPrefixes,))

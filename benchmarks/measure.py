@@ -35,7 +35,9 @@ def peak_memory(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
 
 def in_new_process(function: Callable[..., Any], *args: Any) -> Any:
     """The function's result in a process of its own; it must be at the top of a module."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.speed"])
+    with context.Pool(1) as pool:
         return pool.apply(function, args)
 
 

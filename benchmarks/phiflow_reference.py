@@ -1,14 +1,14 @@
-"""The smoke plume in PhiFlow: what `aenp.data.smoke` is tested against, and what it is compared with."""
+"""The smoke plume in PhiFlow, which the simulator of the smoke experiment is tested against and compared with."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from aenp.data import smoke
+from aenp.experiments.smoke.simulator import Box
 
 
-def simulation(radius: float, x: float, buoyancy: float, box: smoke.Box, compiled: bool = False) -> Callable[[], Any]:
+def simulation(radius: float, x: float, buoyancy: float, box: Box, compiled: bool = False) -> Callable[[], Any]:
     """A function that runs the simulation in float64 and gives the smoke's density in the end.
 
     Args:

@@ -3,6 +3,7 @@
 import datetime
 import platform
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,33 @@ from rich.console import Console
 from torch.profiler import ProfilerActivity, profile
 
 import aenp
-from aenp.memory import reuse_memory
-from aenp.report import markdown_table
+from aenp.evaluation.tables import markdown_table
+from aenp.training.memory import reuse_memory
 from benchmarks.measure import in_new_process, interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 
 HERE = Path(__file__).parent
-SIZES = {"16 × (32 + 128)": (16, 32, 128), "4 × (256 + 256)": (4, 256, 256)}
 KINDS = ("plain formula", "mlp, tiled", "spectral", "no symmetry")
-POINTS = (100, 300, 1000, 3000, 10000, 20000)
 console = Console()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured.
+
+    Args:
+        tasks: sizes of the batches for attention: tasks, context points, targets; the others take the first one.
+        points: numbers of context and target points in the scaling.
+        matrix: side of the matrices whose product the convolutions are compared with.
+        threads: numbers of threads; targets are judged with the first, the scaling is measured with the last.
+        seconds: how long the models in a comparison take turns.
+    """
+
+    tasks: tuple[tuple[int, int, int], ...] = ((16, 32, 128), (4, 256, 256))
+    points: tuple[int, ...] = (100, 300, 1000, 3000, 10000, 20000)
+    matrix: int = 2048
+    threads: tuple[int, ...] = (1, 2)
+    seconds: float = 15.0
 
 
 def tnp(kind: str) -> aenp.TNP:
@@ -84,50 +102,57 @@ class Report:
         path.write_text("\n\n".join([self.parts[0], "## Targets", table, *self.parts[1:]]) + "\n")
 
 
-def attention(report: Report) -> None:
+def attention(report: Report, sizes: Sizes) -> None:
     """One training step of a TNP: time with one thread and two, and the memory it takes."""
     report.add("## Attention: one training step of a TNP, 128 wide, 8 heads, 5 layers")
-    for name, size in SIZES.items():
-        times = attention_times(size)
+    for size in sizes.tasks:
+        name, times = name_of(size), attention_times(size, sizes)
         memory = {kind: peak_memory(tnp_training, kind, size) for kind in KINDS}
         report.add(f"Batch × (context + targets): {name}\n\n{attention_table(times, memory)}")
-        base, plain = times[1]["plain formula"], memory["no symmetry"]
+        first = times[sizes.threads[0]]
+        base, plain = first["plain formula"], memory["no symmetry"]
         extra = (memory["mlp, tiled"] - plain) / (memory["plain formula"] - plain)
-        slower = times[1]["spectral"] / times[1]["no symmetry"]
-        report.verdict(f"mlp, tiled: faster than the plain formula ({name})", base / times[1]["mlp, tiled"], 1.7)
+        slower = first["spectral"] / first["no symmetry"]
+        report.verdict(f"mlp, tiled: faster than the plain formula ({name})", base / first["mlp, tiled"], 1.7)
         report.verdict(f"mlp, tiled: share of the plain formula's extra memory ({name})", extra, 0.1, False)
-        report.verdict(f"spectral: faster than the plain formula ({name})", base / times[1]["spectral"], 8)
+        report.verdict(f"spectral: faster than the plain formula ({name})", base / first["spectral"], 8)
         report.verdict(f"spectral: time of a TNP without symmetry ({name})", slower, 1.6, False)
 
 
-def attention_with_memory_reused(report: Report) -> None:
+def name_of(size: tuple[int, int, int]) -> str:
+    return "{} × ({} + {})".format(*size)
+
+
+def attention_with_memory_reused(report: Report, sizes: Sizes) -> None:
     """The same where the C library keeps freed memory, which helps most what allocates most."""
-    name, size = next(iter(SIZES.items()))
-    table = attention_table(attention_times(size), None)
-    report.add(f"The same for {name} after `aenp.memory.reuse_memory()`, as for all that follows:\n\n{table}")
+    table = attention_table(attention_times(sizes.tasks[0], sizes), None)
+    name = name_of(sizes.tasks[0])
+    report.add(f"The same for {name} after `aenp.training.memory.reuse_memory()`, as for all that follows:\n\n{table}")
 
 
-def attention_times(size: tuple[int, int, int]) -> dict[int, dict[str, float]]:
+def attention_times(size: tuple[int, int, int], sizes: Sizes) -> dict[int, dict[str, float]]:
     times = {}
-    for threads in (1, 2):
+    for threads in sizes.threads:
         torch.set_num_threads(threads)
-        times[threads] = interleaved_times({kind: tnp_training(kind, size) for kind in KINDS})
+        times[threads] = interleaved_times({kind: tnp_training(kind, size) for kind in KINDS}, sizes.seconds)
     return times
 
 
 def attention_table(times: dict[int, dict[str, float]], memory: dict[str, float] | None) -> str:
-    header = ["attention", "1 thread", "2 threads", "faster, 1", "faster, 2", "time / no symmetry", "memory"]
+    threads = [f"{n} thread{'s' if n > 1 else ''}" for n in times]
+    faster = [f"faster, {n}" for n in times]
+    first = next(iter(times.values()))
     rows = [
         [
             kind,
-            *(f"{1e3 * times[n][kind]:.0f} ms" for n in (1, 2)),
-            *(f"{times[n]['plain formula'] / times[n][kind]:.1f} ×" for n in (1, 2)),
-            f"{times[1][kind] / times[1]['no symmetry']:.2f} ×",
+            *(f"{1e3 * each[kind]:.0f} ms" for each in times.values()),
+            *(f"{each['plain formula'] / each[kind]:.1f} ×" for each in times.values()),
+            f"{first[kind] / first['no symmetry']:.2f} ×",
             "" if memory is None else f"{memory[kind]:.0f} MB",
         ]
         for kind in KINDS
     ]
-    return markdown_table(header, rows)
+    return markdown_table(["attention", *threads, *faster, "time / no symmetry", "memory"], rows)
 
 
 def paper_convcnp() -> aenp.ConvCNP:
@@ -137,26 +162,26 @@ def paper_convcnp() -> aenp.ConvCNP:
     return aenp.ConvCNP(1, 1, points_per_unit=46, network="cnn", channels=64, kernel=21, layers=9, fixed_inputs=fixed)
 
 
-def convcnp_times(threads: int) -> tuple[dict[str, float], float]:
-    """The times of a training step and of a matrix product of 2048³, and the step's nominal number of operations."""
+def convcnp_times(threads: int, sizes: Sizes) -> tuple[dict[str, float], float]:
+    """The times of a training step and of a product of two matrices, and the step's nominal number of operations."""
     reuse_memory()
     torch.set_num_threads(threads)
-    model, task, a = paper_convcnp(), random_task(16, 32, 128), torch.randn(2048, 2048)
+    model, task, a = paper_convcnp(), random_task(*sizes.tasks[0]), torch.randn(sizes.matrix, sizes.matrix)
     cells = len(task) * model.lattice(task).shape[0]
-    times = interleaved_times({"step": training_step(model, task), "matmul": lambda: a @ a})
+    times = interleaved_times({"step": training_step(model, task), "matmul": lambda: a @ a}, sizes.seconds)
     return times, 3 * 9 * 2 * cells * 64 * 64 * 21
 
 
-def convolutions(report: Report) -> None:
-    """The paper's 1-D ConvCNP in training, against a matrix product of 2048³."""
+def convolutions(report: Report, sizes: Sizes) -> None:
+    """The paper's 1-D ConvCNP in training, against a product of two matrices."""
     report.add("## Convolutions: a step of the paper's 1-D ConvCNP (9 layers, 64 channels, k = 21, 46 cells per unit)")
     rows = []
-    for threads in (1, 2):
-        times, nominal = in_new_process(convcnp_times, threads)
-        rate, limit = nominal / times["step"], 2 * 2048**3 / times["matmul"]
+    for threads in sizes.threads:
+        times, nominal = in_new_process(convcnp_times, threads, sizes)
+        rate, limit = nominal / times["step"], 2 * sizes.matrix**3 / times["matmul"]
         figures = f"{1e3 * times['step']:.0f} ms", f"{rate / 1e9:.0f}", f"{limit / 1e9:.0f}", f"{rate / limit:.0%}"
         rows.append([str(threads), *figures])
-        if threads == 1:
+        if threads == sizes.threads[0]:
             report.verdict("ConvCNP training: share of the matrix product's rate", rate / limit, 0.85, unit="")
     table = markdown_table(["threads", "step", "GFLOP/s", "matmul GFLOP/s", "share"], rows)
     report.add(
@@ -165,7 +190,7 @@ def convolutions(report: Report) -> None:
     )
 
 
-def profiles(report: Report) -> None:
+def profiles(report: Report, sizes: Sizes) -> None:
     """Where a training step's time goes, by operator."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -175,7 +200,7 @@ def profiles(report: Report) -> None:
         "ConvCNP (T~)": paper_convcnp(),
     }
     for name, model in models.items():
-        step = training_step(model, random_task(16, 32, 128))
+        step = training_step(model, random_task(*sizes.tasks[0]))
         step()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             for _ in range(5):
@@ -184,21 +209,22 @@ def profiles(report: Report) -> None:
         total = sum(event.self_cpu_time_total for event in events)
         rows = [[e.key, f"{e.self_cpu_time_total / total:.1%}", str(e.count // 5)] for e in events[:10]]
         table = markdown_table(["operator", "share of the step", "calls a step"], rows)
-        report.add(f"## Profile: a training step of {name}, batch 16, 32 + 128 points, one thread\n\n{table}")
+        report.add(f"## Profile: a training step of {name}, {name_of(sizes.tasks[0])} points, one thread\n\n{table}")
 
 
-def scaling(report: Report) -> None:
+def scaling(report: Report, sizes: Sizes, picture: Path) -> None:
     """One forward pass with as many context as target points; the slower kinds only while they are bearable."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    torch.set_num_threads(2)
+    threads = sizes.threads[-1]
+    torch.set_num_threads(threads)
     limits = {"plain formula": 1000, "mlp, tiled": 3000}
     curves: dict[str, list[tuple[int, float, float]]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
-        for points in (p for p in POINTS if p <= limits.get(kind, POINTS[-1])):
+        for points in (p for p in sizes.points if p <= limits.get(kind, sizes.points[-1])):
             step = tnp_forward(kind, points)
             time = interleaved_times({kind: step}, seconds=0)[kind] if points <= 3000 else _once(step)
             curves[kind].append((points, time, peak_memory(tnp_forward, kind, points)))
@@ -207,15 +233,18 @@ def scaling(report: Report) -> None:
     for kind, curve in curves.items():
         for axis, values in zip(axes, ([c[1] for c in curve], [max(c[2], 0.1) for c in curve]), strict=True):
             axis.loglog([c[0] for c in curve], values, marker="o", label=kind)
-    for axis, label in zip(axes, ("time of a forward pass, 2 threads [s]", "peak extra memory [MB]"), strict=True):
+    for axis, label in zip(
+        axes, (f"time of a forward pass, {threads} threads [s]", "peak extra memory [MB]"), strict=True
+    ):
         axis.set(xlabel="context points = target points", ylabel=label)
         axis.grid(alpha=0.3)
     axes[0].legend(title="TNP, 5 layers, attention")
-    figure.savefig(HERE / "scaling.png", dpi=120)
+    figure.savefig(picture, dpi=120)
     rows = [[kind, str(n), f"{t:.2f} s", f"{m:.0f} MB"] for kind, curve in curves.items() for n, t, m in curve]
     report.add("## Scaling: one forward pass with n context and n target points\n\n![scaling](scaling.png)")
     report.add(markdown_table(["attention", "n", "time", "memory"], rows))
-    report.verdict("spectral, 20,000 + 20,000 points, peak memory", curves["spectral"][-1][2] / 1024, 4, False, "GB")
+    most = f"{sizes.points[-1]:,}"
+    report.verdict(f"spectral, {most} + {most} points, peak memory", curves["spectral"][-1][2] / 1024, 4, False, "GB")
 
 
 def _once(step: Callable[[], Any]) -> float:
@@ -235,17 +264,23 @@ def machine() -> str:
     )
 
 
-def main() -> None:
+def main(sizes: Sizes = Sizes(), out: Path = HERE) -> None:  # noqa: B008
+    """Measures everything and writes `results.md` and `scaling.png`.
+
+    Args:
+        sizes: how much is measured.
+        out: directory for what is written.
+    """
     report = Report()
     report.add(
         "# Benchmarks\n\nWritten by `make benchmark`. Ratios are of medians of runs that take turns in one process; "
         "targets are judged with one thread. Memory is the peak of a process of its own over what it "
         f"held before the step.\n\n{machine()}."
     )
-    attention(report)
+    attention(report, sizes)
     reuse_memory()
-    attention_with_memory_reused(report)
-    convolutions(report)
-    profiles(report)
-    scaling(report)
-    report.write(HERE / "results.md")
+    attention_with_memory_reused(report, sizes)
+    convolutions(report, sizes)
+    profiles(report, sizes)
+    scaling(report, sizes, out / "scaling.png")
+    report.write(out / "results.md")

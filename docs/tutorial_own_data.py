@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 import aenp
-from aenp.mapping import map_prediction
+from aenp.earth.maps import map_prediction
 
 
 def made_up_field(days: int = 60) -> xr.DataArray:

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,46 @@ from jaxtyping import install_import_hook
 install_import_hook("aenp", "typechecker.check")
 torch.set_num_threads(int(os.environ.get("AENP_TEST_THREADS", "1")))
 
+import tiny  # noqa: E402
 from aenp import cli  # noqa: E402
+
+EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does"}
+"Why a test may be skipped where CI is set: the machine lacks what is tested."
+SOURCES = {"tiny": None} | ({} if (real := tiny.real_data()) is None else {"real": real})
+"Where the climate data of a test come from; the real ones are no case where they are not there."
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    fail_unexpected_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    fail_unexpected_skip(report)
+    return report
+
+
+def fail_unexpected_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Makes a failure of a skip for a reason that is not expected, where CI is set."""
+    if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
+    if reason not in EXPECTED_SKIPS:
+        report.outcome = "failed"
+        report.longrepr = f"unexpected skip: {reason}. Make the test run, or add the reason to EXPECTED_SKIPS"
+
+
+@pytest.fixture(scope="session", params=SOURCES)
+def climate(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the files that the experiments read: tiny ones and, where they are there, the real ones."""
+    directory = SOURCES[request.param]
+    if directory is None:
+        tiny.write_all(directory := tmp_path_factory.mktemp("climate"))
+    return directory
 
 
 @pytest.fixture

@@ -1,15 +1,17 @@
 """The contract: properties that every model at every symmetry has."""
 
 import copy
+import sys
 
 import pytest
 import torch
 
 import aenp
 from aenp import Task
-from aenp.metrics import equivariance_error
+from aenp.evaluation.metrics import equivariance_error
 from aenp.symmetry import D, Euclidean, Motion, Translation
 from catalogue import CASES, DOMAIN, GRID, build, fixed, random_task, train
+from test_package import python
 
 EVERY = list(CASES)
 PLANE = [key for key in EVERY if key[1] <= 2]
@@ -263,3 +265,123 @@ def test_data_on_a_grid(dim_x):
     rough = Task(large.xc.float() + 1e4, large.yc, large.xt.float() + 1e4)
     with model.equivariant():
         assert_same(model(rough), model(large), tolerance=1e-4)
+
+
+@each(PLANE)
+def test_mixed_precision(name, dim_x):
+    """In bfloat16 nearly the same, also on a grid of more cells than it can count, and in float16 with gradients."""
+    model, task = build(name, dim_x), random_task(dim_x)
+    wide = Task(5 * task.xc, task.yc, 5 * task.xt, task.yt) if dim_x == 1 else task
+    with torch.autocast("cpu", torch.bfloat16):
+        prediction = model(wide)
+    assert prediction.mean.dtype == torch.float32
+    assert_same(prediction, model(wide), tolerance=0.1)
+    for precision in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", precision):
+            score = 1e-3 * aenp.loglik(model, task).mean()
+        score.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@each([key for key in PLANE if key[1] == 1])
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_weights_of_half_precision_are_refused(name, dim_x, precision):
+    model, task = build(name, dim_x).to(precision), random_task(dim_x)
+    for use in (model, lambda task: aenp.predict(model, task), lambda task: aenp.ar_sample(model, task, 1)):
+        with pytest.raises(ValueError, match="weights must be float32 or float64; got torch"):
+            use(task)
+
+
+NAMES = {name: getattr(aenp, name) for name in ("ConvCNP", "EquivCNP", "FixedInputs", "RelaxedConvCNP")}
+ON_GRIDS = [
+    "ConvCNP(1, 1, channels=16, kernel=21)",
+    "ConvCNP(2, 1, channels=16)",
+    "ConvCNP(2, 1, channels=16).double()",
+    "ConvCNP(3, 1, fixed_inputs=FixedInputs(3))",
+    "RelaxedConvCNP(2, 1, channels=16, kernels=8, fixed_inputs=FixedInputs(2, num=8, width=8))",
+    "EquivCNP(1, 1, channels=4, growth=4)",
+    "EquivCNP(2, 1)",
+]
+
+
+@pytest.mark.parametrize("model", ON_GRIDS)
+@pytest.mark.parametrize("extent", [1e6, 1e14])
+def test_points_far_apart_are_told_instead_of_filling_the_memory(model, extent):
+    model = eval(model, NAMES)
+    xc = torch.zeros(1, 3, model.dim_x, dtype=torch.float64)
+    xt = torch.stack([xc[0, :2], extent + xc[0, :2]])
+    task = Task(xc.expand(2, 3, -1), torch.zeros(2, 3, 1), xt)
+    for use in (model, lambda task: aenp.predict(model, task), lambda task: aenp.ar_sample(model, task, 1)):
+        with pytest.raises(ValueError, match=r"the grid would need 2 × \d+.* an extent of .* Lower points_per_unit"):
+            use(task)
+
+
+MEMORY = """
+import resource
+from pathlib import Path
+
+import torch
+
+import aenp
+from aenp import Task
+from aenp.nn import lattice
+
+torch.set_num_threads(1)
+
+
+NAMES = {name: getattr(aenp, name) for name in ('ConvCNP', 'EquivCNP', 'FixedInputs', 'RelaxedConvCNP')}
+
+
+def task_of(extent, dim_x, points=20):
+    x = torch.linspace(0, 1, points, dtype=torch.float64).view(1, -1, 1) * torch.tensor(extent).expand(dim_x)
+    return Task(x, torch.randn(1, points, 1), x, torch.randn(1, points, 1))
+
+
+def largest_task(model):
+    low, high = 0.0, 1e6
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        try:
+            model.lattice(task_of(middle, model.dim_x))
+            low = middle
+        except ValueError:
+            high = middle
+    return task_of(low, model.dim_x)
+
+
+def limit(memory):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (int(used + memory), resource.getrlimit(resource.RLIMIT_AS)[1]))
+"""
+LARGEST_GRID = """
+lattice.LARGEST = 2e8
+model = eval({model!r}, NAMES)
+aenp.loglik(model, task_of(1.0, model.dim_x)).sum().backward()
+limit(6 * lattice.LARGEST)
+with torch.no_grad():
+    aenp.loglik(model, largest_task(model))
+aenp.loglik(model, largest_task(model)).sum().backward()
+"""
+GLOBE = """
+model = aenp.ConvCNP(2, 1, points_per_unit=4, channels=32)
+task = task_of([180.0, 359.75], 2, points=2000)
+limit(2e9)
+with torch.no_grad():
+    print(aenp.predict(model, task).mean.isfinite().all().item(), *model.lattice(task).shape)
+"""
+limited = pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is limited by Linux alone")
+
+
+@limited
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ON_GRIDS)
+def test_the_largest_grid_fits_into_six_times_the_largest_array(model):
+    """Without gradients and with them; measured with arrays of a quarter of the size they may have."""
+    python(MEMORY + LARGEST_GRID.format(model=model))
+
+
+@limited
+@pytest.mark.slow
+def test_a_quarter_of_a_degree_all_over_the_globe_fits_into_two_gigabytes():
+    finite, height, width = python(MEMORY + GLOBE).split()
+    assert finite == "True" and int(height) >= 721 and int(width) >= 1440

@@ -9,16 +9,17 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from aenp import FixedInputs, Task, mapping
+import tiny
+from aenp import FixedInputs, Task
 from aenp.data.windows import Windows
-from aenp.experiments import EXPERIMENTS, Experiment, shipped_models
-from aenp.experiments.era5 import LAND, SPLITS, TOPOGRAPHY, Temperature, compare_with_elevation
-from aenp.experiments.era5_points import DEGREES, FILE, PointTemperature, SpaceTimeTemperature, _late
-from aenp.mapping import Panel
+from aenp.earth import maps as mapping
+from aenp.earth.maps import Panel
+from aenp.experiments import Experiment, experiments
+from aenp.experiments.temperature.effects import compare_with_elevation
+from aenp.experiments.temperature.grid import SPLITS, Temperature
+from aenp.experiments.temperature.points import PointTemperature
+from aenp.experiments.temperature.space_time import SpaceTimeTemperature, _late
 from aenp.process import NeuralProcess
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"there are no climate data at {DATA}")
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -29,9 +30,8 @@ def test_what_is_tested_on_is_later_than_what_is_trained_on(split: str) -> None:
     assert inside.region == parts.train.region
 
 
-@needs_data
-def test_out_of_distribution_tasks_lie_out_of_the_domain() -> None:
-    experiment = Temperature(DATA)
+def test_out_of_distribution_tasks_lie_out_of_the_domain(climate: Path) -> None:
+    experiment = Temperature(climate)
     fixed_inputs = experiment.model("convcnp", "approx").fixed_inputs
     tests = experiment.tests(32, seed=1)
     for name, within in (("Italy", True), ("UK", False)):
@@ -43,9 +43,8 @@ def test_out_of_distribution_tasks_lie_out_of_the_domain() -> None:
     assert abs(values.mean()) < 0.5 and 0.5 < values.std() < 1.5
 
 
-@needs_data
-def test_points_are_tested_where_and_when_they_were_not_trained_on() -> None:
-    plane, space_time = PointTemperature(DATA), SpaceTimeTemperature(DATA)
+def test_points_are_tested_where_and_when_they_were_not_trained_on(climate: Path) -> None:
+    plane, space_time = PointTemperature(climate), SpaceTimeTemperature(climate)
     within = {"Europe": True, "elsewhere": False}
     for experiment, domains in ((plane, within), (space_time, within | {"Europe, 2010": False})):
         fixed_inputs = experiment.model("pttnp", "approx").fixed_inputs
@@ -67,17 +66,16 @@ def _windows(experiment: PointTemperature, test: str) -> Windows:
     return experiment._windows(experiment._test_points()[test])
 
 
-@needs_data
-def test_a_point_is_a_node_with_all_that_is_known_of_it() -> None:
-    points = PointTemperature(DATA)._every
-    places = points.places[:, :2]
+def test_a_point_is_a_node_with_all_that_is_known_of_it(climate: Path) -> None:
+    points = PointTemperature(climate)._every
+    places = np.stack([points.latitude, points.longitude], axis=-1)
     assert len(np.unique(places, axis=0)) == len(places)
-    data = xr.open_dataset(DATA / FILE)
-    for number in (0, 500, 2000):
-        latitude, longitude = DEGREES * places[number]
-        here = (abs(data.era_lat - latitude) < 1e-6) & (abs(data.era_lon - longitude) < 1e-6)
-        known = data.t2m_era5.isel(point=np.flatnonzero(here)).max("point")
-        assert np.array_equal(known.values.astype(np.float32), points.values[:, number], equal_nan=True)
+    with xr.open_dataset(climate / tiny.STATIONS) as data:
+        for number in range(0, len(places), len(places) // 4):
+            latitude, longitude = places[number]
+            here = (abs(data.era_lat - latitude) < 1e-6) & (abs(data.era_lon - longitude) < 1e-6)
+            known = data.t2m_era5.isel(point=np.flatnonzero(here)).max("point")
+            assert np.array_equal(known.values.astype(np.float32), points.values[:, number], equal_nan=True)
 
 
 def test_late_days_are_those_after_the_24th() -> None:
@@ -86,17 +84,16 @@ def test_late_days_are_those_after_the_24th() -> None:
 
 
 @pytest.mark.slow
-@needs_data
 @pytest.mark.parametrize("experiment", ["era5-2d", "era5-points-2d", "era5-4d"])
-def test_from_data_to_scores_and_maps(experiment: str, call: Callable[..., str], tmp_path: Path) -> None:
+def test_from_data_to_scores_and_maps(climate: Path, experiment: str, call: Callable[..., str], tmp_path: Path) -> None:
     weights = tmp_path / "run" / "model.safetensors"
-    family = EXPERIMENTS[experiment].models[-1][0]
-    model = ("--model", family, "--symmetry", "approx", "--data", DATA)
+    family = experiments()[experiment].models[-1][0]
+    model = ("--model", family, "--symmetry", "approx", "--data", climate)
     call("train", experiment, *model, "--steps", 2, "--out", weights.parent)
-    scores = call("evaluate", experiment, "--weights", weights, "--tasks", 32, "--data", DATA)
-    for test in EXPERIMENTS[experiment](DATA).tests(32, seed=0):
+    scores = call("evaluate", experiment, "--weights", weights, "--tasks", 32, "--data", climate)
+    for test in experiments()[experiment](climate).tests(32, seed=0):
         assert f"| {test} |" in scores
-    files = call("plot", experiment, "--weights", weights, "--out", tmp_path, "--data", DATA)
+    files = call("plot", experiment, "--weights", weights, "--out", tmp_path, "--data", climate)
     assert Path(files.strip()).exists()
 
 
@@ -124,23 +121,6 @@ def lapse(dim_x: int) -> Lapse:
     return Lapse(dim_x, 1, fixed_inputs=FixedInputs(dim_x)).eval()
 
 
-def write_fields(out: Path, first: str, last: str) -> None:
-    """The experiments' files: 280 ± 8 K in 24 days of training, 285 K in the last four days, 250 m more each degree."""
-    trained = np.datetime64(first, "ns") + np.arange(24) * np.timedelta64(1, "D")
-    tested = np.datetime64(last, "ns") - np.arange(3, -1, -1) * np.timedelta64(1, "D")
-    kelvin = np.concatenate([np.tile([272.0, 288.0], 12), np.full(4, 285.0)])
-    days = xr.DataArray(kelvin, coords={"time": np.concatenate([trained, tested])})
-    places = {"latitude": np.arange(37.0, 47.0), "longitude": np.arange(11.0, 19.0)}
-    field = (days * xr.DataArray(np.ones((10, 8)), coords=places)).rename("t2m")
-    field.to_netcdf(out / SPLITS["italy"].train.file)
-    points = field.stack(point=places).reset_index("point")
-    points.rename("t2m_era5").rename(latitude="era_lat", longitude="era_lon").to_netcdf(out / FILE)
-    around = {"latitude": np.arange(36.0, 61.0), "longitude": np.arange(5.0, 25.0)}
-    rise = xr.DataArray(np.repeat(250.0 * np.arange(25)[:, None], 20, axis=1), coords=around, attrs={"units": "m"})
-    rise.rename("topography").to_netcdf(out / TOPOGRAPHY)
-    xr.ones_like(rise).drop_attrs().rename("land").to_netcdf(out / LAND)
-
-
 GRIDDED = Temperature, "2022-05-01", "2022-06-30"
 PLANE = PointTemperature, "2009-07-01", "2010-07-31"
 SPACE_TIME = SpaceTimeTemperature, "2009-07-01", "2009-07-31"
@@ -152,7 +132,7 @@ def test_local_effects_are_drawn_in_kelvin_as_what_the_place_adds(
 ) -> None:
     """For each model, also where two have the same label; a unit of latitude is four or six degrees."""
     experiment, *days = case
-    write_fields(tmp_path, *days)
+    tiny.write_slope(tmp_path, *days)
     drawn = list[Panel]()
     monkeypatch.setattr(mapping, "map_panels", lambda panels, file, coast: drawn.extend(panels) or file)
     models = {"one": lapse(experiment.dim_x), "other": lapse(experiment.dim_x)}
@@ -171,15 +151,14 @@ def test_findings_are_in_kelvin_and_negative_where_height_makes_colder(
     case: tuple[type[Experiment], str, str], slope: float, tmp_path: Path
 ) -> None:
     experiment, *days = case
-    write_fields(tmp_path, *days)
+    tiny.write_slope(tmp_path, *days)
     assert f"| Lapse (T~) | -1.00 | {slope} |" in experiment(tmp_path).findings({"lapse": lapse(2)}, seed=0)
 
 
-@needs_data
 @pytest.mark.parametrize("experiment", [Temperature, PointTemperature])
-def test_findings_tell_of_each_approximate_model(experiment: type[Experiment]) -> None:
-    models = {"convcnp-approx": experiment(DATA).model("convcnp", "approx")}
-    assert "| ConvCNP (T~) |" in experiment(DATA).findings(models, seed=0)
+def test_findings_tell_of_each_approximate_model(climate: Path, experiment: type[Experiment]) -> None:
+    models = {"convcnp-approx": experiment(climate).model("convcnp", "approx")}
+    assert "| ConvCNP (T~) |" in experiment(climate).findings(models, seed=0)
 
 
 def test_without_data_or_with_an_unknown_split_the_error_tells_what_is_wanted() -> None:
@@ -190,6 +169,6 @@ def test_without_data_or_with_an_unknown_split_the_error_tells_what_is_wanted() 
     with pytest.raises(FileNotFoundError, match=r"era5_italy.* does not exist, which era5-2d reads"):
         Temperature(Path("nowhere")).source()
     with pytest.raises(ValueError, match="are for the split italy, not paper: train some"):
-        shipped_models(Temperature(split="paper"))
+        Temperature(split="paper").shipped_models()
     with pytest.raises(ValueError, match="has italy, paper splits; got 'us'"):
         Temperature(split="us")

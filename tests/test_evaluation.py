@@ -5,12 +5,12 @@ import torch
 
 from aenp import Task, loglik
 from aenp.data import GibbsTasks
-from aenp.evaluation import Score, distribution_values, model_values, oracle_values, summary
-from aenp.experiments import EXPERIMENTS
+from aenp.evaluation.scores import Score, distribution_values, model_values, oracle_values, summary
+from aenp.experiments import experiment_class
 from aenp.experiments.experiment import BEST, Stratum
-from aenp.experiments.gp import SIZES
+from aenp.experiments.gp.experiment import SIZES
 
-EXPERIMENT = EXPERIMENTS["gp"]()
+EXPERIMENT = experiment_class("gp")()
 
 
 def test_standard_error_is_that_of_the_stratified_mean() -> None:

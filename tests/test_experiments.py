@@ -1,30 +1,23 @@
 """Experiments: every model of every preset can be built, and what is shipped is what its facts say."""
 
 import math
-from typing import get_args
 
 import pytest
 import torch
 
 import aenp
 from aenp import Task
-from aenp.cli import ExperimentName
-from aenp.experiments import EXPERIMENTS, key
-from aenp.experiments.experiment import twin
-from aenp.metrics import equivariance_error
+from aenp.evaluation.families import parameter_count
+from aenp.evaluation.metrics import equivariance_error
+from aenp.experiments import experiments, key
+from aenp.experiments.experiment import process_of, twin
 from aenp.process import NeuralProcess
-from aenp.report import parameter_count
 from aenp.shipped import WEIGHTS, shipped
 from aenp.symmetry import Motion, Translation
 
+EXPERIMENTS = experiments()
 CASES = [(name, *model) for name, experiment in EXPERIMENTS.items() for model in experiment.models]
 SHIPPED = [f"{name}/{key(*model)}" for name, experiment in EXPERIMENTS.items() for model in experiment.models]
-MINUTES = {"gp": 40, "smoke": 25, "era5-2d": 20, "era5-points-2d": 20, "era5-4d": 20}
-"How long a model may be trained."
-
-
-def test_the_command_line_knows_every_experiment() -> None:
-    assert get_args(ExperimentName) == tuple(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("preset", ["cpu", "paper"])
@@ -64,16 +57,16 @@ def test_paper_sizes() -> None:
     convcnp = EXPERIMENTS["gp"]().model("convcnp", "approx", "paper")
     assert convcnp.arguments["kernel"] == 21 and convcnp.arguments["layers"] == 9
     assert convcnp.spacing == [1 / 46] and convcnp.fixed_inputs.dropout == 0.1
-    recipe = EXPERIMENTS["gp"].settings["paper"]["tnp"].recipe
+    recipe = EXPERIMENTS["gp"].setups["paper"]["tnp"].recipe
     assert (recipe.learning_rate, recipe.batch_size, recipe.clip, recipe.steps) == (5e-4, 16, 0.5, 500_000)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_models_are_whole(name: str) -> None:
-    model, facts = aenp.pretrained(name), shipped()[name]
+    model, facts = process_of(aenp.pretrained(name)), shipped()[name]
     experiment, model_name = name.split("/")
     assert parameter_count(model) == facts["parameters"]
-    assert facts["finished"] and facts["minutes"] <= MINUTES[experiment]
+    assert facts["finished"] and facts["minutes"] <= EXPERIMENTS[experiment].max_minutes
     assert facts["command"].startswith(f"aenp train {experiment} --model")
     assert set(facts["scores"]) == set(facts["tasks"])
     assert (WEIGHTS / f"{name}.safetensors").stat().st_size < 4e6
@@ -99,7 +92,7 @@ def task_for(model: NeuralProcess) -> Task:
 @pytest.mark.parametrize("size", [0.337, 100.0, 1e6])
 def test_trained_models_are_equivariant(name: str, size: float) -> None:
     """After training as before: off the lattice, and far away; on the line EquivCNP to reflections too."""
-    model = aenp.pretrained(name)
+    model = process_of(aenp.pretrained(name))
     task = task_for(model)
     shift = Translation(model.dim_x).element(torch.full((model.dim_x,), size, dtype=torch.float64))
     with model.equivariant():

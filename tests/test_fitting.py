@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from aenp import fitting
-from aenp.fitting import fit, prepare
+from aenp.earth import fitting
+from aenp.earth.fitting import fit, prepare
+from aenp.earth.frame import Frame
 
 TIMES = pd.date_range("2020-01-01", periods=20)
 
@@ -24,6 +25,11 @@ def field(sides: tuple[int, int] = (10, 12)) -> xr.DataArray:
     coords = {"time": TIMES, "latitude": latitude, "longitude": longitude}
     attrs = {"units": "K", "long_name": "temperature"}
     return xr.DataArray(values, dims=tuple(coords), coords=coords, name="t2m", attrs=attrs)
+
+
+def box(frame: Frame) -> list[float]:
+    """South, north, west, east."""
+    return [bound for axis in frame.axes.values() for bound in (axis.low, axis.high)]
 
 
 def table() -> pd.DataFrame:
@@ -50,26 +56,26 @@ def test_tasks_are_normalised_and_the_last_dates_are_held_out() -> None:
     values = np.concatenate([data.source.batch(16, i, 0).yt.numpy().ravel() for i in range(8)])
     assert abs(np.nanmean(values)) < 0.2 and abs(np.nanstd(values) - 1) < 0.2
     assert len(data.source.fields) == 18 and len(data.validation) == 4
-    assert data.frame.box == [39.75, 44.75, -0.25, 5.75] and data.frame.degrees == 8.0
+    assert box(data.frame) == [39.75, 44.75, -0.25, 5.75] and data.frame.axes["latitude"].unit == 8.0
 
 
 def test_a_region_across_the_date_line_is_one_piece() -> None:
     across = field().assign_coords(longitude=lambda f: (f.longitude + 177 + 180) % 360 - 180)
     data = prepare(across)
-    assert data.frame.box == [39.75, 44.75, 176.75, 182.75]
+    assert box(data.frame) == [39.75, 44.75, 176.75, 182.75]
     task = data.source.batch(8, 0, 0)
     assert float((task.xt.amax(1) - task.xt.amin(1)).max()) < 1
     table = across.to_dataframe().dropna().reset_index()
-    assert prepare(table).frame.box == [40.0, 44.5, 177.0, 182.5]
+    assert box(prepare(table).frame) == [40.0, 44.5, 177.0, 182.5]
 
 
 def test_a_run_goes_on_with_the_same_model_and_data_only(tmp_path: Path) -> None:
     fit(field(), steps=1, out=tmp_path)
-    with pytest.raises(ValueError, match="is of other data"):
+    with pytest.raises(ValueError, match="was fitted to other data"):
         fit(field() + 1, steps=2, out=tmp_path, resume=True)
-    with pytest.raises(ValueError, match="is of another model"):
+    with pytest.raises(ValueError, match="belongs to another model"):
         fit(field(), "pttnp", steps=2, out=tmp_path, resume=True)
-    assert fit(field(), steps=2, out=tmp_path, resume=True).frame.name == "t2m"
+    assert fit(field(), steps=2, out=tmp_path, resume=True).frame.variables[0].name == "t2m"
 
 
 def test_a_lazy_field_gives_the_same_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
     ("options", "message"),
     [
         ({"family": "cnp"}, "family must be one of"),
-        ({"resume": True}, "Give `out`"),
+        ({"resume": True}, "resume needs `out`"),
         ({"region": (0.0, 1.0, 0.0, 1.0)}, "no data in region"),
         ({"region": (40.0, 41.0, 0.0, 1.0)}, "at least 4 × 4 points"),
         ({"variable": "rain"}, "no variable 'rain'"),

@@ -3,6 +3,8 @@ import torch
 
 import aenp
 from aenp import Task
+from aenp.evaluation.metrics import covered, crps, equivariance_error
+from aenp.symmetry import Translation
 from catalogue import CASES, build, random_task
 
 
@@ -142,3 +144,70 @@ def test_components_of_a_mixture_grow_apart():
         optimiser.step()
     found = likelihood(raw).component_distribution.mean.flatten()
     torch.testing.assert_close(found, torch.tensor([-1.0, 1.0]), rtol=0, atol=0.05)
+
+
+def test_the_spacing_is_found_far_from_the_origin_too():
+    torch.manual_seed(0)
+    near = torch.rand(1, 200, 2, dtype=torch.float64)
+    far = near + 1e7
+    scale = [aenp.points_per_unit(Task(x, torch.zeros(1, 200, 1), x)) for x in (near, far)]
+    assert scale[0] == pytest.approx(scale[1], rel=1e-4)
+
+
+def test_wavelengths_of_a_context_at_one_place_are_those_of_all_points():
+    x = torch.arange(5.0).view(1, -1, 1)
+    assert aenp.wavelengths(Task(x[:, :1].expand(1, 3, 1), torch.zeros(1, 3, 1), x)) == (2.0, 8.0)
+
+
+def test_points_closer_than_numbers_can_tell_have_no_spacing():
+    x = torch.tensor([[[0.0], [3e-200], [1e-199]]], dtype=torch.float64)
+    with pytest.raises(ValueError, match="too close"):
+        aenp.points_per_unit(Task(x[:, :0], x[:, :0], x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [aenp.points_per_unit, aenp.wavelengths, aenp.FixedInputs.domain_of, Task.stack],
+    ids=lambda f: f.__name__,
+)
+def test_tasks_of_different_dimensions_are_refused(function):
+    with pytest.raises(ValueError, match="same dim_x; got 1 and 2"):
+        function([random_task(1), random_task(2)])
+
+
+@pytest.mark.parametrize("min_scale", [0.0, torch.nan, torch.inf])
+def test_the_smallest_scale_is_positive_and_finite(min_scale):
+    with pytest.raises(ValueError, match="min_scale must be positive and finite"):
+        aenp.Normal(min_scale)
+
+
+def test_a_likelihood_is_not_of_half_precision():
+    """Where a variance or its inverse may have no room."""
+    raw = torch.tensor([[[100.0, 300.0, 0.0, -9.0]]]).half()
+    assert aenp.Normal()(raw).log_prob(torch.zeros(1, 1, 2)).isfinite().all()
+
+
+def test_a_likelihood_needs_all_its_numbers():
+    with pytest.raises(ValueError, match="2 numbers for each output in its last dimension; got a tensor of shape"):
+        aenp.Normal()(torch.zeros(1, 4, 3))
+
+
+def test_scores_refuse_what_they_are_not_made_for():
+    y = torch.zeros(4)
+    for score in (crps, lambda prediction, y: covered(prediction, y, 0.9)):
+        with pytest.raises(ValueError, match="a Normal or a mixture of Normals; got Laplace"):
+            score(torch.distributions.Laplace(y, 1.0), y)
+        with pytest.raises(ValueError, match=r"the prediction's shape \(4,\) and finite values; got shape \(2, 4\)"):
+            score(torch.distributions.Normal(y, 1.0), y.expand(2, 4))
+        with pytest.raises(ValueError, match="1 of its values not finite"):
+            score(torch.distributions.Normal(y, 1.0), torch.tensor([0.0, torch.nan, 1.0, 2.0]))
+    for level in (-0.1, 1.5, torch.nan):
+        with pytest.raises(ValueError, match="level is a probability"):
+            covered(torch.distributions.Normal(y, 1.0), y, level)
+
+
+def test_an_equivariance_error_needs_a_target():
+    task = random_task(1)
+    none = Task(task.xc, task.yc, task.xt, target_mask=torch.zeros(3, 7, dtype=torch.bool))
+    with pytest.raises(ValueError, match="at least one target point that is not masked"):
+        equivariance_error(build("cnp", 1), none, Translation(1).element(1.0))

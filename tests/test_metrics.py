@@ -6,7 +6,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from aenp import TNP, FixedInputs
 from aenp.data import GibbsTasks
-from aenp.metrics import covered, crps, equivariance_deviation
+from aenp.evaluation.metrics import covered, crps, equivariance_deviation
 from aenp.process import Predictions
 
 

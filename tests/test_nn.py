@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import conv1d
 
-from aenp.nn import set_convolution
+from aenp.nn import line_convolution, set_convolution
 from aenp.nn.convolution import CNN, Convolution, Level, UNet, convolve, double, halve
 from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basis
 from aenp.nn.lattice import Lattice, lattice_anchor
@@ -119,8 +119,61 @@ def test_the_anchor_of_scattered_points_is_their_mean():
 
 def test_a_grid_too_large_for_memory_is_refused():
     x = torch.tensor([[[0.0, 0.0], [1e7, 1e7]]], dtype=torch.float64)
-    with pytest.raises(ValueError, match="Lower points_per_unit"):
-        lattice_around(x, [0.1, 0.1])
+    with pytest.raises(ValueError, match=r"1 × 1000\d{5} × 1000\d{5} cells .* an extent of 1e\+07 × 1e\+07: .* Lower"):
+        lattice_around(x, [0.1, 0.1]).check_size(1, torch.float32)
+
+
+@pytest.mark.parametrize(("gradients", "dtype", "most"), [(False, 4, 225), (True, 4, 56), (False, 8, 112)])
+def test_what_an_array_of_the_grid_holds_is_bounded(gradients, dtype, most):
+    """A million cells in a batch of four, each with some numbers: fewer with gradients or in double precision."""
+    lattice = Lattice(torch.zeros(4, 1, 2), [1.0, 1.0], torch.full((4, 2), 500.0), (500, 500))
+    dtype = {4: torch.float32, 8: torch.float64}[dtype]
+    with torch.set_grad_enabled(gradients):
+        lattice.check_size(most, dtype)
+        with pytest.raises(ValueError, match="4 × 500 × 500 cells"):
+            lattice.check_size(most + 1, dtype)
+
+
+def test_cells_that_the_coordinates_cannot_tell_apart_are_refused():
+    x = torch.rand(2, 5, 2, dtype=torch.float64) + 1e9
+    lattice_around(x, [0.1, 0.1]).check_size(1, torch.float32)
+    with pytest.raises(ValueError, match=r"torch.float32 cannot tell .* 0.1 wide, .* are about 1e\+09"):
+        lattice_around(x.float(), [0.1, 0.1]).check_size(1, torch.float32)
+
+
+def test_too_many_context_points_for_a_wide_grid_are_refused():
+    sides = (1000, 2000)
+    lattice = Lattice(torch.zeros(1, 1, 2), [1.0, 1.0], torch.tensor([sides]).double(), sides)
+    x = torch.zeros(1, 1, 2).expand(1, 200_000, 2)
+    with torch.no_grad(), pytest.raises(ValueError, match="1 × 200000 context points on a grid of 1000 × 2000 cells"):
+        ToGrid(on_grid=False)(lattice, x, x[..., :1], None)
+
+
+@pytest.mark.parametrize("dim_x", [1, 2, 3])
+def test_reading_in_parts_gives_the_same(dim_x, monkeypatch):
+    torch.manual_seed(0)
+    grid = torch.randn(3, *[6, 5, 4][:dim_x], 7, dtype=torch.float64, requires_grad=True)
+    offset = (torch.rand(3, 11, dim_x, dtype=torch.float64) - 0.5).requires_grad_()
+    cell, scales = torch.randint(4, (3, 11, dim_x)).double(), torch.tensor([-0.5, -0.2]).double().requires_grad_()
+
+    def read():
+        values = GaussianRead.apply(grid, cell, offset, scales)
+        return [values, *torch.autograd.grad(values.square().sum(), (grid, offset, scales))]
+
+    whole = read()
+    monkeypatch.setattr(set_convolution, "SUMS", 100)
+    assert len({some.start for _, some in GaussianRead._parts(grid, cell, scales)}) > 1
+    torch.testing.assert_close(read(), whole)
+
+
+def test_a_long_line_is_not_convolved_by_filters_for_each_frequency(monkeypatch):
+    """These would take the memory of the line times the number of channels."""
+    torch.manual_seed(0)
+    h, weight, bias = torch.randn(1, 300, 8), torch.randn(8, 8, 21), torch.randn(8)
+    expected = convolve(h, weight, bias)
+    monkeypatch.setattr(line_convolution, "SPECTRA", 300 * 64 - 1)
+    monkeypatch.setattr(FourierConvolution, "forward", None)
+    torch.testing.assert_close(convolve(h, weight, bias), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])

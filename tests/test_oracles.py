@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from aenp import Task, oracles
+from aenp import Task
 from aenp.data import GibbsTasks
+from aenp.experiments.gp import oracles
 
 SOURCE = GibbsTasks()
 SMALL = GibbsTasks(num_context=(1, 16), num_targets=16)

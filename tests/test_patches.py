@@ -47,14 +47,14 @@ def test_patches_are_drawn_where_there_are_values_and_sizes_are_shares_of_them()
     fields = np.where(FIELDS % 2 == 0, FIELDS, np.nan).astype(np.float32)
     fields[1:] = np.nan
     fields[0, :6] = np.nan
-    task = Patches(fields, AXES, size=4, num_context=(0.25, 0.5), least=4).batch(4, 0, 0)
+    task = Patches(fields, AXES, size=4, num_context=(0.25, 0.5), min_points=4).batch(4, 0, 0)
     for one in (task[i] for i in range(4)):
         seen = one.xc.shape[1] if one.context_mask is None else int(one.context_mask.sum())
         asked = one.xt.shape[1] if one.target_mask is None else int(one.target_mask.sum())
         assert seen + asked in (4, 6, 8)  # two values in each row of a patch that is not missing
         assert (seen + asked) // 4 <= seen <= (seen + asked) // 2
     with pytest.raises(ValueError, match="has 9 values"):
-        Patches(fields, AXES, size=4, num_context=(2, 3), least=9).batch(1, 0, 0)
+        Patches(fields, AXES, size=4, num_context=(2, 3), min_points=9).batch(1, 0, 0)
 
 
 def test_fewer_targets() -> None:

@@ -1,5 +1,6 @@
 """Readers: the same data in any form reads as one, nothing is read too early, and what cannot be read says why."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +11,12 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from aenp.data.gridded import elevation_at, open_gridded
-from aenp.data.points import is_scattered, open_points
-from aenp.data.sources import same_units, same_variable
+import tiny
+from aenp.earth.gridded import elevation_at, open_gridded
+from aenp.earth.points import is_scattered, open_points
+from aenp.earth.sources import converted, same_variable
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
-STATIONS = "era5_gsod_points_europe_daily_2006-2010.nc"
-FILES = {
+REAL: dict[str, tiny.Facts] = {
     "era5_italy_0p25_3hourly_2022-05_06.nc": ("t2m", "K", (488, 43, 48), (36.4, 46.9, 6.57, 18.32)),
     "era5_uk_0p25_hourly_2019-03.grib": ("t2m", "K", (744, 33, 49), (50, 58, -10, 2)),
     "era5_uk_0p25_hourly_2019-03.nc": ("t2m", "K", (744, 33, 49), (50, 58, -10, 2)),
@@ -41,12 +41,6 @@ GLOBE = xr.DataArray(
     name="height",
     attrs={"units": "m"},
 )
-
-
-def data(name: str) -> Path:
-    if not (DATA / name).exists():
-        pytest.skip(f"{DATA / name} is not there")
-    return DATA / name
 
 
 def from_zero(field: xr.DataArray) -> xr.DataArray:
@@ -85,6 +79,7 @@ FORMS: dict[str, Callable[[xr.DataArray], xr.DataArray]] = {
     "upper case": lambda f: f.rename(latitude="LAT", longitude="LON", time="Time"),
     "CF units": with_units,
     "CF standard names": with_standard_names,
+    "axis types": lambda f: f.rename(time="t").assign_coords(t=("t", TIMES, {"_CoordinateAxisType": "Time"})),
     "latitude descending": lambda f: f.isel(latitude=slice(None, None, -1)),
     "longitude from 0": from_zero,
     "time descending": lambda f: f.isel(time=slice(None, None, -1)),
@@ -171,10 +166,21 @@ def test_whole_globe_and_date_line() -> None:
     assert sorted(set(points.longitude)) == [150, 180, 210]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_real_file_reads_in_the_standard_form(name: str) -> None:
-    variable, units, shape, (south, north, west, east) = FILES[name]
-    field = open_gridded(data(name))
+def test_grib_reads_as_the_field_that_was_written(tmp_path: Path) -> None:
+    tiny.write_grib(FIELD, tmp_path / "field.grib")
+    field = open_gridded(tmp_path / "field.grib", "t2m", region=(51, 53, -4, 2), period=("2019-03-01", "2019-03-01"))
+    expected = FIELD.sel(latitude=slice(51, 53), longitude=slice(-4, 2), time="2019-03-01")
+    xr.testing.assert_allclose(field, expected, rtol=0, atol=1e-3)
+    assert (field.name, field.attrs["units"], field.dims) == ("t2m", "K", expected.dims)
+    points = open_points(tmp_path / "field.grib")
+    np.testing.assert_allclose(np.sort(points["value"]), np.sort(FIELD.values.ravel()), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_file_reads_in_the_standard_form(climate: Path, name: str) -> None:
+    files = REAL if climate == tiny.real_data() else tiny.FIELDS
+    variable, units, shape, (south, north, west, east) = files[name]
+    field = open_gridded(climate / name)
     assert (field.name, field.attrs["units"], field.shape) == (variable, units, shape)
     assert field.dims == ("time", "latitude", "longitude") and field.chunks is not None
     for axis, ends in (("latitude", (south, north)), ("longitude", (west, east))):
@@ -183,37 +189,41 @@ def test_a_real_file_reads_in_the_standard_form(name: str) -> None:
     assert ("time" in field.coords) == (shape[0] > 1)
 
 
-def test_grib_and_netcdf_are_the_same_field() -> None:
-    grib, netcdf = (open_gridded(data(f"era5_uk_0p25_hourly_2019-03.{suffix}"), "2t") for suffix in ("grib", "nc"))
+def test_grib_and_netcdf_are_the_same_field(climate: Path) -> None:
+    grib, netcdf = (open_gridded(climate / f"{tiny.UK}.{suffix}", "2t") for suffix in ("grib", "nc"))
     xr.testing.assert_allclose(grib, netcdf.astype(np.float32), rtol=0, atol=0.0051)  # NetCDF is to 0.01 K
     assert netcdf.mean() > 270
 
 
-def test_sea_is_missing() -> None:
-    field = open_gridded(data("wfde5_uk_0p5_hourly_2017-01.nc"), "t2m", period=("2017-01-03", "2017-01-03"))
-    points = open_points(data("wfde5_uk_0p5_hourly_2017-01.nc"), "t2m", period=("2017-01-03", "2017-01-03"))
-    assert 0.5 < float(field.isnull().mean()) < 0.6
+def test_sea_is_missing(climate: Path) -> None:
+    day = "2017-01-03", "2017-01-03"
+    field, points = (read(climate / tiny.WFDE5, "t2m", period=day) for read in (open_gridded, open_points))
+    assert 0.5 < float(field.isnull().mean()) < 0.8
     assert len(points) == int(field.notnull().sum()) and points.attrs["units"] == "K"
 
 
-def test_real_stations() -> None:
+def test_stations(climate: Path) -> None:
+    """In the region and period asked for, each value of the file is a row, in its units."""
     box, year = (35, 60, 10, 45), ("2010", "2010")
-    era5, stations = (open_points(data(STATIONS), name, box, year) for name in ("t2m_era5", "tmean_gsod"))
+    era5, stations = (open_points(climate / tiny.STATIONS, name, box, year) for name in ("t2m_era5", "tmean_gsod"))
     assert list(era5) == ["time", "latitude", "longitude", "elevation", "value"]
     assert (era5.attrs["name"], era5.attrs["units"], stations.attrs["units"]) == ("t2m_era5", "K", "degC")
-    assert 1000 < len(era5.drop_duplicates(["latitude", "longitude"])) < 1200
+    with xr.open_dataset(climate / tiny.STATIONS) as data:
+        here = (data.lat >= 35) & (data.lat <= 60) & (data.lon >= 10) & (data.lon <= 45)
+        expected = data["t2m_era5"].sel(time="2010").values[here.values]
+    assert len(era5) == np.isfinite(expected).sum() > 1000
+    assert np.isclose(era5.value.mean(), np.nanmean(expected))
     both = era5.merge(stations, on=["time", "latitude", "longitude"])
     assert abs((both.value_x - both.value_y).mean() - 273.15) < 1
     assert era5.latitude.between(35, 60).all() and (era5.time.dt.year == 2010).all()
-    with pytest.raises(ValueError, match="'K' and 'degC' differ"):
-        same_units(era5.attrs["units"], stations.attrs["units"], "two tables")
 
 
-def test_topography_is_near_the_height_of_the_stations() -> None:
-    places = open_points(data(STATIONS), "t2m_era5", period=("2010-07-01", "2010-07-01"))
-    for name, most in (("itu1511v2_topo_1_12deg.nc", 25), ("cdo_topo_0p5deg.nc", 75)):
-        heights = elevation_at(data(name), places.latitude, places.longitude)
-        assert np.median(np.abs(heights - places.elevation)) < most
+@pytest.mark.parametrize(("topography", "most"), [(tiny.TOPOGRAPHY, 25), (tiny.COARSE_TOPOGRAPHY, 75)])
+def test_topography_is_near_the_height_of_the_stations(climate: Path, topography: str, most: float) -> None:
+    places = open_points(climate / tiny.STATIONS, "t2m_era5", period=("2010-07-01", "2010-07-01"))
+    heights = np.maximum(elevation_at(climate / topography, places.latitude, places.longitude), 0)
+    assert np.median(np.abs(heights - places.elevation)) < most
+    assert np.corrcoef(heights, places.elevation)[0, 1] > 0.7
 
 
 TABLE = pd.DataFrame(
@@ -305,14 +315,17 @@ def test_elevation_is_nan_outside_and_beside_missing_values() -> None:
     holed = GLOBE.where((GLOBE.lat != 0) | (GLOBE.lon != 30))
     assert np.isnan(elevation_at(holed, [0, 0, 10, 0], [0, 29, 45, 60])).tolist() == [False, True, True, False]
     assert elevation_at(GLOBE - 100, 0, 0) == float(GLOBE.sel(lat=0, lon=0)) - 100 < 0
+    assert np.isclose(elevation_at(GLOBE.assign_attrs(units="km"), 0, 0), 1000 * float(GLOBE.sel(lat=0, lon=0)))
 
 
 def test_units_and_names() -> None:
-    for a, b in (("K", "kelvin"), ("degC", "Celsius"), ("°C", "C"), ("K", None), ("", "K"), ("mm/day", "mm/day")):
-        same_units(a, b, "x")
-    for a, b in (("K", "degC"), ("Kelvin", "C"), ("mm/day", "m"), ("degC", "degF")):
-        with pytest.raises(ValueError, match=f"x: the units '{a}' and '{b}' differ; convert"):
-            same_units(a, b, "x")
+    for a, b in (("K", "degrees_kelvin"), ("degC", "Celsius"), ("°C", "C"), ("K", ""), ("", "K"), ("?", "?"),
+                 ("m", "Metres"), ("mm/day", "mm d-1"), ("m s**-1", "m/s"), ("(0 - 1)", "(0 - 1)")):  # fmt: skip
+        np.testing.assert_allclose(converted(np.array([20.0]), a, b, "x"), 20)
+    assert np.allclose(converted(np.array([20.0]), "°C", "K", "x"), 293.15)
+    for a, b in (("K", "m"), ("mm/day", "m"), ("K", "(0 - 1)"), ("puffs", "huffs")):
+        with pytest.raises(ValueError, match=re.escape(f"x: the units '{a}' and '{b}' differ and cannot")):
+            converted(np.array([20.0]), a, b, "x")
     assert same_variable("t2m", "Tair") and not same_variable("t2m", "precipitation")
 
 
@@ -322,7 +335,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: open_gridded(FIELD.rename(latitude="y").assign_coords(y=("y", LATITUDES, {"units": "m"}))),
         "no variable with latitude and longitude",
     ),
-    "no degrees": (lambda: open_gridded(FIELD.assign_coords(latitude=1000 * LATITUDES)), "latitude is from 50000 to 5"),
+    "no degrees": (lambda: open_gridded(FIELD.assign_coords(latitude=1000 * LATITUDES)), "50000 to 53000, not valid"),
     "unknown variable": (lambda: open_gridded(FIELD, "rain"), "no variable 'rain'; choose `variable` from t2m"),
     "several variables": (lambda: open_gridded(xr.Dataset({"a": FIELD, "b": FIELD})), "several variables, a, b; "),
     "another dimension": (
@@ -332,7 +345,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "empty region": (lambda: open_gridded(FIELD, region=(0, 9, 0, 9)), "no data in region.*covers latitude 50 to 53"),
     "empty period": (lambda: open_gridded(FIELD, period=("2018", "2018")), "no data in period.*time 2019-03-01 00:00"),
     "no date": (lambda: open_gridded(FIELD, period=("x", "y")), r"two dates such as .* got \('x', 'y'\)"),
-    "period without time": (lambda: open_gridded(GLOBE, period=("2018", "2018")), "no dates, so no period"),
+    "period without time": (lambda: open_gridded(GLOBE, period=("2018", "2018")), "no dates, so `period`"),
     "points: no coordinates": (lambda: open_points(TABLE[["time", "value"]]), "no latitude and no longitude.*time, "),
     "points: unknown variable": (lambda: open_points(TABLE, "rain"), "no column 'rain'; choose `variable` from value"),
     "points: several variables": (lambda: open_points(TABLE.assign(b=1)), "several columns of values, value, b; "),
@@ -340,12 +353,12 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "points: empty region": (lambda: open_points(TABLE, region=(0, 9, 0, 9)), "no data in region.*latitude 50 to 52"),
     "points: empty period": (lambda: open_points(FIELD, period=("2018", "2018")), "no data in period.*2019-03-01"),
     "points: period without time": (lambda: open_points(TABLE.drop(columns="time"), period=("1", "2")), "no dates"),
-    "points: nothing but NaN": (lambda: open_points(TABLE.assign(value=np.nan)), "no data; it covers nothing"),
+    "points: nothing but NaN": (lambda: open_points(TABLE.assign(value=np.nan)), "no data; it covers only missing"),
     "points: times are numbers": (lambda: open_points(TABLE.assign(time=[1, 2, 3])), r"times are numbers.* \[1\]"),
-    "points: times are words": (lambda: open_points(TABLE.assign(time=["a", "b", "c"])), "times are no dates"),
-    "points: no degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude is from 500 to 500"),
-    "elevation: many times": (lambda: elevation_at(FIELD.drop_attrs(), 0, 0), "one field of 2 × 2"),
-    "elevation: no metres": (lambda: elevation_at(FIELD, 0, 0), "'K' and 'm' differ"),
+    "points: times are words": (lambda: open_points(TABLE.assign(time=["a", "b", "c"])), "times are not dates"),
+    "points: no degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude is from 500 to 500, not valid"),
+    "elevation: many times": (lambda: elevation_at(FIELD.drop_attrs(), 0, 0), "one field of at least 2 × 2"),
+    "elevation: no metres": (lambda: elevation_at(FIELD[:1], 0, 0), "'K' and 'm' differ"),
 }  # fmt: skip
 
 
@@ -361,10 +374,10 @@ def test_an_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for name in ("a.nc", "a.csv"):
             with pytest.raises(FileNotFoundError, match=f"{tmp_path / name} does not exist"):
                 reader(tmp_path / name)
-        with pytest.raises(ValueError, match=f"{tmp_path} is a directory, but no Zarr group"):
+        with pytest.raises(ValueError, match=f"{tmp_path} is a directory, but not a Zarr group"):
             reader(tmp_path)
         (tmp_path / "text.nc").write_text("text")
-        with pytest.raises(ValueError, match=r"text.nc is no NetCDF, GRIB or Zarr: it begins with b'text'"):
+        with pytest.raises(ValueError, match=r"text.nc is not NetCDF, GRIB or Zarr: it begins with b'text'"):
             reader(tmp_path / "text.nc")
         (tmp_path / "cut.nc").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(9))
         with pytest.raises(OSError, match=r"cut.nc is damaged"):
@@ -374,5 +387,5 @@ def test_an_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ImportError, match=r"field.grib is a GRIB.*aenp\[environment\]"):
             reader(tmp_path / "field.grib")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(ValueError, match=r"empty.csv is no table"):
+    with pytest.raises(ValueError, match=r"empty.csv is not a table"):
         open_points(tmp_path / "empty.csv")

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from aenp import save
 from aenp.data import GibbsTasks, Patches
-from aenp.evaluation import Score
-from aenp.experiments import EXPERIMENTS, key
+from aenp.evaluation.plots import maps
+from aenp.evaluation.scores import Score
+from aenp.experiments import Experiment, experiments, key
 from aenp.experiments.experiment import Stratum, key_of
-from aenp.experiments.gp import INSIDE, OUTSIDE, Gibbs
+from aenp.experiments.gp.experiment import INSIDE, OUTSIDE, Gibbs
+from aenp.experiments.report import Comparison
 from aenp.models import make
-from aenp.plotting import maps
 from aenp.process import NeuralProcess
-from aenp.reproduction import Evaluation
 from aenp.task import Task
 
 SIZES = {"tnp": {"dim": 8, "heads": 2, "layers": 1}, "cnp": {"dim": 8}}
@@ -52,8 +52,8 @@ def small(family: str, symmetry: str, seed: int = 0) -> NeuralProcess:
     return make(family, symmetry, 1, 1, **options).eval()  # type: ignore[arg-type]
 
 
-def evaluation(*models: tuple[str, str]) -> Evaluation:
-    return Evaluation(Short(), {key(*model): small(*model) for model in models}, tasks=1, seed=0)
+def evaluation(*models: tuple[str, str]) -> Comparison:
+    return Comparison(Short(), {key(*model): small(*model) for model in models}, tasks=1, seed=0)
 
 
 def rows(table: str) -> dict[str, list[str]]:
@@ -93,19 +93,19 @@ def test_breaking_the_symmetry_is_worth_what_an_approximate_model_scores_above_t
         compared.values[test] = {name: {"loglik": factor * score + hard} for name, score in scores.items()}
         for name, part in parts.items():
             compared.values[test][name]["equivariant_loglik"] = factor * part + hard
-    columns = "less its equivariant part", "less the one without symmetry"
+    columns = "Δ vs own equivariant part", "Δ vs no symmetry"
     tnp = "0.5000 ± 0.0000", "0.2500 ± 0.0000", "2.0000 ± 0.0000"
     relaxed = "-0.2500 ± 0.0000", "-0.1250 ± 0.0000", ""
     assert rows(compared.worth_table()) == {
-        "model": ["here: less its twin", *columns, "there: less its twin", *columns],
+        "model": ["here: Δ vs exact", *columns, "there: Δ vs exact", *columns],
         "TNP (T~)": [*tnp, "1.0000 ± 0.0000", "0.5000 ± 0.0000", "4.0000 ± 0.0000"],
         "RelaxedConvCNP (T~)": [*relaxed, "-0.5000 ± 0.0000", "-0.2500 ± 0.0000", ""],
     }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", experiments())
 def test_a_model_knows_its_name_in_every_experiment(name: str) -> None:
-    experiment = EXPERIMENTS[name]()
+    experiment = experiments()[name]()
     for model in experiment.models:
         assert key_of(experiment.model(*model)) == key(*model)
 
@@ -113,7 +113,7 @@ def test_a_model_knows_its_name_in_every_experiment(name: str) -> None:
 def test_weights_of_any_name_stand_beside_the_papers_model_of_their_kind(
     call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(EXPERIMENTS, "gp", Short)
+    monkeypatch.setitem(Experiment.known, "gp", Short)
     own, unknown = tmp_path / "tnp-exact.safetensors", tmp_path / "tnp-approx.safetensors"
     save(small("tnp", "approx"), own)
     save(small("cnp", "none"), unknown)
@@ -151,7 +151,7 @@ def test_weights_of_the_same_kind_are_all_drawn(
 
 
 def test_maps_of_models_of_the_same_kind_are_all_drawn(figures: list[Figure], tmp_path: Path) -> None:
-    models = {str(seed): EXPERIMENTS["smoke"]().model("convcnp", "exact", seed=seed) for seed in range(2)}
+    models = {str(seed): experiments()["smoke"]().model("convcnp", "exact", seed=seed) for seed in range(2)}
     axis = np.arange(32) / 16
     patch = Patches(np.random.default_rng(0).random((1, 32, 32)), (axis, axis), 32, (100, 100))
     maps(models, patch.batch(1, 0, seed=0), "x", "y", "smoke", tmp_path / "maps.png")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from aenp.data.smoke import Box, Plumes, Projection, run, simulate
+from aenp.experiments.smoke.simulator import Box, Plumes, Projection, run, simulate
 
 SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, steps=12)
 PLUMES = Plumes(np.array([5.0, 4.0]), np.array([16.0, 9.0]), np.array([0.4, 0.2]))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from aenp.data.smoke import Plumes
-from aenp.data.smoke_store import generate, load
-from aenp.experiments.smoke import AXIS, FULL, NUM_CONTEXT, TEST_SEED, Smoke, patches
+from aenp.experiments.smoke.experiment import AXIS, FULL, NUM_CONTEXT, TEST_SEED, Smoke, patches
+from aenp.experiments.smoke.simulator import Plumes
+from aenp.experiments.smoke.store import generate, load
 
 
 @pytest.fixture(scope="module")
@@ -69,5 +69,5 @@ def test_paper_sizes() -> None:
     assert [convcnp.arguments[size] for size in ("channels", "growth", "layers", "kernel")] == [16, 2, 9, 9]
     equivcnp = Smoke().model("equivcnp", "exact", "paper")
     assert [equivcnp.arguments[size] for size in ("group", "channels", "layers", "kernel")] == ["C8", 128, 9, 9]
-    recipe = Smoke.settings["paper"]["convcnp"].recipe
+    recipe = Smoke.setups["paper"]["convcnp"].recipe
     assert (recipe.learning_rate, recipe.batch_size, recipe.clip) == (5e-4, 16, 0.5)

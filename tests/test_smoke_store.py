@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 import zarr
 
-from aenp.data.smoke import Box, Plumes, simulate
-from aenp.data.smoke_store import CHUNK, generate, load
+from aenp.experiments.smoke.simulator import Box, Plumes, simulate
+from aenp.experiments.smoke.store import CHUNK, generate, load
 from test_smoke import assert_same_density
 
 SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, steps=3)
@@ -44,7 +44,7 @@ def test_stopped_and_started_again_it_goes_on(whole: Path, tmp_path: Path) -> No
     work = generate(out, NUM, seed=3, box=SMALL, workers=1)
     next(work), next(work)
     work.close()
-    with pytest.raises(ValueError, match="is not whole"):
+    with pytest.raises(ValueError, match="is incomplete"):
         load(out, "train")
     first = zarr.open_array(out, path="density", mode="r+")
     kept = 7.0 + np.asarray(first[:CHUNK])
@@ -55,7 +55,7 @@ def test_stopped_and_started_again_it_goes_on(whole: Path, tmp_path: Path) -> No
 
 
 def test_other_arguments_are_refused(whole: Path) -> None:
-    with pytest.raises(ValueError, match=r"was begun with seed 3; it cannot go on with seed 4\."):
+    with pytest.raises(ValueError, match=r"was started with seed 3; it cannot be continued with seed 4\."):
         next(generate(whole, NUM, seed=4, box=SMALL))
     with pytest.raises(ValueError, match="workers must be at least 1; got 0"):
         next(generate(whole, NUM, workers=0))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from aenp import Task
-from aenp.symmetry import C, D, Euclidean, Translation
+from aenp.symmetry import C, D, Euclidean, Motion, Translation
 
 
 def task(context=3, target=4, batch=2, dim_x=2, **options):
@@ -109,6 +109,9 @@ x, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, 1)
         ((x + torch.inf, y, x, y), "xc has NaN or infinite inputs"),
         ((x, y, x * torch.nan, y), "xt has NaN or infinite inputs"),
         ((x, y + torch.inf, x, y), "yc has infinite outputs"),
+        ((x + 1e16, y, x, y), r"xc has inputs of 1e\+16, and 1e\+15 is too large"),
+        ((x, y, x, y - 1e30), r"yt has outputs of 1e\+30, and 1e\+15 is too large"),
+        ((x, y.half() - torch.inf, x, y), "yc has infinite outputs"),
         ((x, y, x, y, torch.ones(2, 2, dtype=torch.bool)), "context_mask must be"),
         ((x, y, x, y, None, torch.ones(2, 3)), "target_mask must be"),
         ((x[:0], y[:0], x[:0], y[:0]), "batch of at least 1"),
@@ -121,8 +124,10 @@ def test_what_is_wrong_is_named(arguments, message):
 
 def test_masked_points_may_hold_anything():
     mask = torch.tensor([[True, False, True]] * 2)
-    wild = torch.where(mask[..., None], x, torch.nan)
-    assert Task(wild, y, wild, y, mask, mask).xc.isfinite().all()
+    for anything in (torch.nan, 1e30):
+        wild = torch.where(mask[..., None], x, anything)
+        masked = Task(wild, y, wild, y, mask, mask)
+        assert (masked.xc == x).all() and (masked.xt == x).all()
 
 
 @pytest.mark.parametrize("group", [Translation(2), Euclidean(2), C(8), D(8)], ids=repr)
@@ -168,3 +173,33 @@ def test_euclidean_samples_reflections_too():
     generator = torch.Generator().manual_seed(0)
     signs = {round(float(torch.linalg.det(Euclidean(3).sample(generator=generator).matrix))) for _ in range(20)}
     assert signs == {-1, 1}
+
+
+@pytest.mark.parametrize("offset", [torch.ones(2, 2), torch.ones(1, 2), torch.ones(0), 1j * torch.ones(2)])
+def test_what_is_no_vector_is_refused(offset):
+    for move in (task().shift, Translation(2).element, C(4).elements()[1].about):
+        with pytest.raises(ValueError, match="one number, or one for each of 2 dimensions; got"):
+            move(offset)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "offset", "message"),
+    [
+        (2 * torch.eye(2), torch.zeros(2), "orthogonal"),
+        (torch.eye(2) * torch.nan, torch.zeros(2), "orthogonal"),
+        (torch.eye(2), torch.tensor([0.0, torch.inf]), "finite offset"),
+    ],
+)
+def test_what_is_no_motion_is_refused(matrix, offset, message):
+    with pytest.raises(ValueError, match=message):
+        Motion(matrix, offset)
+
+
+def test_a_motion_does_not_round_to_whole_numbers():
+    with pytest.raises(ValueError, match="points must be a floating-point tensor"):
+        C(8).elements()[1](torch.tensor([[1, 2], [3, 4]]))
+
+
+def test_tasks_with_and_without_outputs_are_not_stacked():
+    with pytest.raises(ValueError, match="same dim_y, all with or all without yt"):
+        Task.stack([task(), task().with_targets(task().xt)])

@@ -51,7 +51,7 @@ def test_in_time_an_observation_is_a_place_and_a_day() -> None:
 
 
 def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_asked_for() -> None:
-    one, same = windows(most=9).batch(4, 2, 7), windows(most=9).batch(4, 2, 7)
+    one, same = windows(max_points=9).batch(4, 2, 7), windows(max_points=9).batch(4, 2, 7)
     assert torch.equal(one.yt, same.yt) and torch.equal(one.xc, same.xc)
     assert all(len(points(one, which)[0]) <= 9 for which in range(4))
 
@@ -60,7 +60,7 @@ def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_asked_fo
     ("options", "message"),
     [
         ({"steps": 2}, "give `times`"),
-        ({"least": 1}, "2 ≤ least ≤ most"),
+        ({"min_points": 1}, "2 ≤ min_points ≤ max_points"),
         ({"times": DAYS, "steps": 10}, "hold no window of 10"),
     ],
 )

@@ -7,8 +7,8 @@ import torch
 
 from aenp import TNP, FixedInputs
 from aenp.data import GibbsTasks
-from aenp.recipe import Recipe
-from aenp.training import train
+from aenp.training.loop import train
+from aenp.training.recipe import Recipe
 
 if __name__ == "__main__":
     out, steps = Path(sys.argv[1]), int(sys.argv[2])

@@ -1,67 +1,78 @@
 """Approximately equivariant neural processes: predictions with honest uncertainty from a handful of observations."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from aenp import symmetry
 from aenp._version import __version__
-from aenp.fixed_inputs import FixedInputs
-from aenp.functions import ar_sample, loglik, points_per_unit, predict, wavelengths
-from aenp.likelihoods import Normal, NormalMixture
-from aenp.models.cnp import CNP
-from aenp.models.convcnp import ConvCNP
-from aenp.models.equivcnp import EquivCNP
-from aenp.models.pttnp import PTTNP
-from aenp.models.rcnp import RCNP
-from aenp.models.relaxedconvcnp import RelaxedConvCNP
-from aenp.models.tnp import TNP
-from aenp.process import NeuralProcess
-from aenp.saving import load, save
-from aenp.shipped import pretrained
-from aenp.task import Task
 
 if TYPE_CHECKING:
-    from aenp.fields import FieldModel
-    from aenp.fitting import fit
+    from aenp import symmetry
+    from aenp.earth.field_model import FieldModel
+    from aenp.earth.fitting import fit
+    from aenp.fixed_inputs import FixedInputs
+    from aenp.inference import ar_sample, loglik, predict
+    from aenp.likelihoods import Normal, NormalMixture
+    from aenp.models.cnp import CNP
+    from aenp.models.convcnp import ConvCNP
+    from aenp.models.equivcnp import EquivCNP
+    from aenp.models.pttnp import PTTNP
+    from aenp.models.rcnp import RCNP
+    from aenp.models.relaxedconvcnp import RelaxedConvCNP
+    from aenp.models.scales import points_per_unit, wavelengths
+    from aenp.models.tnp import TNP
+    from aenp.process import NeuralProcess
+    from aenp.saving import load, save
+    from aenp.shipped import pretrained
+    from aenp.task import Task
 
-LAZY = {"FieldModel": "aenp.fields", "fit": "aenp.fitting"}
-"What needs the extra `environment`, which is imported when it is used."
+PUBLIC = {
+    "CNP": "models.cnp",
+    "ConvCNP": "models.convcnp",
+    "EquivCNP": "models.equivcnp",
+    "FieldModel": "earth.field_model",
+    "FixedInputs": "fixed_inputs",
+    "NeuralProcess": "process",
+    "Normal": "likelihoods",
+    "NormalMixture": "likelihoods",
+    "PTTNP": "models.pttnp",
+    "RCNP": "models.rcnp",
+    "RelaxedConvCNP": "models.relaxedconvcnp",
+    "TNP": "models.tnp",
+    "Task": "task",
+    "ar_sample": "inference",
+    "fit": "earth.fitting",
+    "load": "saving",
+    "loglik": "inference",
+    "points_per_unit": "models.scales",
+    "predict": "inference",
+    "pretrained": "shipped",
+    "save": "saving",
+    "wavelengths": "models.scales",
+}
+"Where each public name lives; it is imported when it is used, so that the command line answers at once."
 
 __all__ = [
-    "CNP",
-    "PTTNP",
-    "RCNP",
-    "TNP",
-    "ConvCNP",
-    "EquivCNP",
-    "FieldModel",
-    "FixedInputs",
-    "NeuralProcess",
-    "Normal",
-    "NormalMixture",
-    "RelaxedConvCNP",
-    "Task",
     "__version__",
-    "ar_sample",
-    "fit",
-    "load",
-    "loglik",
-    "points_per_unit",
-    "predict",
-    "pretrained",
-    "save",
     "symmetry",
-    "wavelengths",
+    *PUBLIC,
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in LAZY:
-        raise AttributeError(f"module 'aenp' has no attribute {name!r}")
-    from importlib import import_module
+ROOMS = ("data", "earth", "evaluation", "experiments", "models", "nn", "symmetry", "training")
 
+
+def __getattr__(name: str) -> Any:
+    if name in ROOMS:
+        return import_module(f"aenp.{name}")
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'aenp' has no attribute {name!r}")
     try:
-        return getattr(import_module(LAZY[name]), name)
+        return getattr(import_module(f"aenp.{PUBLIC[name]}"), name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"aenp.{name} needs {error.name}: pip install 'aenp[environment,train]'", name=error.name
         ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

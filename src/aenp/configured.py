@@ -4,6 +4,8 @@ import inspect
 import math
 from typing import Any, ClassVar
 
+import aenp
+
 
 class Configured:
     """Remembers its constructor's arguments. Arguments are JSON values, or Configured themselves."""
@@ -47,11 +49,17 @@ def _name(cls: type) -> str:
 def build(configuration: dict[str, Any]) -> Any:
     """The object that `configuration()` came from, with fresh parameters."""
     arguments = dict(configuration)
-    name = arguments.pop("class")
+    return _class(arguments.pop("class"))(**{key: _decode(value) for key, value in arguments.items()})
+
+
+def _class(name: str) -> type[Configured]:
+    """The class of this name; those of the library are imported by their public names."""
+    if name not in Configured.classes and name in aenp.__all__:
+        getattr(aenp, name)
     if name not in Configured.classes:
         known = ", ".join(sorted(Configured.classes))
         raise ValueError(f"unknown class {name!r}; known are {known}. If it is your own, import it first")
-    return Configured.classes[name](**{key: _decode(value) for key, value in arguments.items()})
+    return Configured.classes[name]
 
 
 def _encode(value: Any) -> Any:

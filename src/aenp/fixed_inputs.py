@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from aenp.checks import LIMIT, check_floating
 from aenp.configured import Configured
 from aenp.nn.mlp import MLP
-from aenp.task import Task
+from aenp.task import Task, each_task
 
 Domain = Sequence[Sequence[float | None] | None]
 
@@ -69,8 +70,8 @@ class FixedInputs(Configured, nn.Module):
             raise ValueError(f"dropout is a probability, between 0 and 1; got {dropout}")
         if not 0 <= taper <= 0.5:
             raise ValueError(f"taper is a fraction of the domain's side, between 0 and 0.5; got {taper}")
-        if num < 1:
-            raise ValueError(f"num, the number of fixed inputs, must be at least 1; got {num}")
+        if num < 1 or width < 1:
+            raise ValueError(f"num, the number of fixed inputs, and width must be at least 1; got {num} and {width}")
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
         self.concatenate = concatenate
         self.domain = domain
@@ -87,7 +88,7 @@ class FixedInputs(Configured, nn.Module):
     def domain_of(tasks: Task | Iterable[Task]) -> list[tuple[float, float]]:
         """The smallest box that holds every context and target point of `tasks`."""
         boxes = []
-        for task in [tasks] if isinstance(tasks, Task) else tasks:
+        for task in each_task(tasks):
             for x, mask in ((task.xc, task.context_mask), (task.xt, task.target_mask)):
                 points = x.flatten(0, 1) if mask is None else x[mask]
                 if len(points):
@@ -119,7 +120,7 @@ class FixedInputs(Configured, nn.Module):
 
     def contains(self, x: Float[Tensor, "*points dim_x"]) -> Bool[Tensor, "*points"]:
         """Whether each point lies in the domain, edges included."""
-        inside = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
+        inside = (x.abs() < LIMIT).all(dim=-1)
         for d, (lower, upper) in enumerate(self.domain):
             inside = inside & (x[..., d] >= lower) & (x[..., d] <= upper)
         return inside
@@ -134,6 +135,9 @@ class FixedInputs(Configured, nn.Module):
             keep: a draw of the dropout, `(batch,)`, for a host that asks for t more than once in a forward pass: t is
                 dropped for a task everywhere or nowhere. By default a new draw.
         """
+        check_floating(x=x)
+        if x.ndim < 2 or x.shape[-1] != self.dim_x:
+            raise ValueError(f"x must have shape (batch, ..., {self.dim_x}); got {tuple(x.shape)}")
         keep = self.draw_keep(len(x), x.device) if keep is None else keep
         if not self.active:
             return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)

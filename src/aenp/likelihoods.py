@@ -1,5 +1,6 @@
 """Likelihoods: from a model's raw outputs to a distribution over y."""
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -9,6 +10,7 @@ from torch.distributions import Categorical, Distribution, MixtureSameFamily
 from torch.distributions import Normal as TorchNormal
 from torch.nn.functional import softplus
 
+from aenp.checks import check_floating
 from aenp.configured import Configured
 
 
@@ -23,11 +25,19 @@ class Likelihood(Configured, ABC):
     mutable = ("min_scale",)
 
     def __init__(self, min_scale: float = 1e-3) -> None:
-        if not min_scale > 0:
-            raise ValueError(f"min_scale must be positive; got {min_scale}")
+        if not 0 < min_scale < math.inf:
+            raise ValueError(f"min_scale must be positive and finite; got {min_scale}")
         self.min_scale = min_scale
 
     def __call__(self, raw: Float[Tensor, "batch points params"]) -> Distribution:
+        check_floating(raw=raw)
+        if raw.ndim == 0 or raw.shape[-1] == 0 or raw.shape[-1] % self.num_params:
+            raise ValueError(
+                f"raw must have {self.num_params} numbers for each output in its last dimension; "
+                f"got a tensor of shape {tuple(raw.shape)}"
+            )
+        # Half precision is enough for a network, but not for squares and logarithms.
+        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
         return self.distribution(raw.unflatten(-1, (-1, self.num_params)))
 
     @abstractmethod

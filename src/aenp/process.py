@@ -43,6 +43,20 @@ class NeuralProcess(Configured, nn.Module, ABC):
 
     max_dim_x: ClassVar[int | None] = None
 
+    families: ClassVar[dict[str, type["NeuralProcess"]]] = {}
+    "Every family by its name, also those defined outside of this package."
+
+    family: ClassVar[str]
+    "The name of a family on the command line; a class that declares it becomes known by it."
+
+    symmetries: ClassVar[tuple[Symmetry, ...]]
+    "The symmetries that a family comes with."
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "family" in cls.__dict__:
+            NeuralProcess.families[cls.family] = cls
+
     def __init__(
         self,
         dim_x: int,
@@ -82,7 +96,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
 
         Args:
             xc: a `Task`, or context inputs `(batch, context points, dim_x)`.
-            yc: context outputs, `(batch, context points, dim_y)`; a NaN is as good as no point.
+            yc: context outputs, `(batch, context points, dim_y)`; points with NaN outputs are ignored.
             xt: target inputs, `(batch, target points, dim_x)`.
         """
         task = self.task(xc, yc, xt)
@@ -100,6 +114,12 @@ class NeuralProcess(Configured, nn.Module, ABC):
             raise ValueError(
                 f"the model has dim_x={self.dim_x} and dim_y={self.dim_y}; "
                 f"the task has dim_x={task.dim_x} and dim_y={task.dim_y}"
+            )
+        weight = next(self.parameters(), None)
+        if weight is not None and weight.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"the model's weights must be float32 or float64; got {weight.dtype}. Call model.float(), and use "
+                "torch.autocast for mixed precision"
             )
         return task
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from aenp._version import __version__
 from aenp.configured import Configured, build
-from aenp.process import NeuralProcess
 
 FORMAT = 2
 "Files of format 1 have no checksum."
 Model = TypeVar("Model", bound=nn.Module)
+"What can be saved and loaded."
 
 
 def save(model: Configured, path: str | os.PathLike[str]) -> None:
@@ -43,7 +43,7 @@ def save(model: Configured, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A file to write in place of `path`, which it replaces at the end; if anything fails, `path` is as it was."""
+    """A file to write in place of `path`, which it replaces at the end; if anything fails, `path` is left as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -53,8 +53,8 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
-    """The model that was saved at `path`, in evaluation mode.
+def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
+    """The model that was saved at `path`, a `NeuralProcess` or a `FieldModel`, in evaluation mode.
 
     The file cannot run code, and a file that describes a larger model than it holds is refused before that model takes
     any memory. On the same machine, with the same number of threads and the same versions, the model predicts bit for
@@ -64,7 +64,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> NeuralProcess:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, is not a model of aenp, or was written by a later version.
     """
-    return load_as(NeuralProcess, path, device)  # type: ignore[type-abstract]
+    return load_as(nn.Module, path, device)
 
 
 def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu") -> Model:
@@ -82,8 +82,6 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
     configuration = header["model"]
     if header["format"] > 1 and header.get("checksum") != _checksum(configuration, tensors):
         raise ValueError(f"{path} is damaged: its content does not match its checksum")
-    if configuration["class"] == "FieldModel" and issubclass(kind, NeuralProcess):
-        raise ValueError(f"{path} holds a FieldModel; load it by aenp.FieldModel.load")
     try:
         _check_sizes(configuration, tensors)
         model = build(configuration)
@@ -92,7 +90,7 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
         saved = f"saved by aenp {header['version']}"
         raise ValueError(f"{path}, {saved}, does not fit the model it describes: {error}") from error
     if not isinstance(model, kind):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which aenp.load reads; it is no {kind.__name__}")
+        raise ValueError(f"{path} holds a {type(model).__name__}, not a {kind.__name__}; aenp.load reads either")
     return model.to(device).eval()
 
 

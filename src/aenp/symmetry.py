@@ -2,15 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import cos, pi, sin
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aenp.task import Task
+from aenp.checks import check_floating, vector
+
+if TYPE_CHECKING:
+    from aenp.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +28,33 @@ class Motion:
     matrix: Float[Tensor, "dim dim"]
     offset: Float[Tensor, " dim"]
 
+    def __post_init__(self) -> None:
+        check_floating(matrix=self.matrix, offset=self.offset)
+        dim = self.offset.numel()
+        if self.offset.ndim != 1 or self.matrix.shape != (dim, dim):
+            raise ValueError(
+                "a motion needs a matrix (dim, dim) and an offset (dim,); "
+                f"got shapes {tuple(self.matrix.shape)} and {tuple(self.offset.shape)}"
+            )
+        if self.matrix.is_meta:  # of a model that is made for its shapes alone
+            return
+        off = self.matrix @ self.matrix.T - torch.eye(dim).to(self.matrix)
+        if not bool((off.abs() < 1e-5).all() & self.offset.isfinite().all()):
+            raise ValueError(
+                f"a motion needs an orthogonal matrix and a finite offset; got {self.matrix} and {self.offset}"
+            )
+
     @overload
-    def __call__(self, target: Task) -> Task: ...
+    def __call__(self, target: "Task") -> "Task": ...
     @overload
     def __call__(self, target: Tensor) -> Tensor: ...
-    def __call__(self, target: Task | Tensor) -> Task | Tensor:
+    def __call__(self, target: "Task | Tensor") -> "Task | Tensor":
         """g·x for points `(..., dim)`, or g·ξ for a task."""
-        if isinstance(target, Task):
-            return replace(target, xc=self(target.xc), xt=self(target.xt))
+        if hasattr(target, "map_inputs"):
+            return target.map_inputs(self)
         dim = self.offset.shape[0]
-        if target.shape[-1] != dim:
+        check_floating(points=target)
+        if target.shape[-1:] != (dim,):
             raise ValueError(f"a motion of {dim} dimensions cannot act on points of shape {tuple(target.shape)}")
         return target @ self.matrix.to(target).T + self.offset.to(target)
 
@@ -47,7 +67,7 @@ class Motion:
 
     def about(self, centre: Sequence[float] | Tensor) -> "Motion":
         """The same motion with `centre` in the role of the origin: x ↦ g·(x − centre) + centre."""
-        point = torch.as_tensor(centre, dtype=self.offset.dtype)
+        point = vector("centre", centre, len(self.offset)).to(self.offset)
         return Motion(self.matrix, self.offset + point - self.matrix @ point)
 
 
@@ -90,10 +110,8 @@ class Translation(Group):
 
     def element(self, offset: float | Sequence[float] | Tensor) -> Motion:
         """The translation by `offset`: one number, or one for each dimension."""
-        vector = torch.as_tensor(offset, dtype=torch.float64)
-        if vector.numel() not in (1, self.dim):
-            raise ValueError(f"a translation is one number, or one for each of {self.dim} dimensions; got {offset}")
-        return Motion(torch.eye(self.dim, dtype=torch.float64), vector.expand(self.dim).clone())
+        shift = vector("a translation", offset, self.dim).double().clone()
+        return Motion(torch.eye(self.dim, dtype=torch.float64), shift)
 
 
 class Euclidean(Group):

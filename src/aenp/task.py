@@ -1,12 +1,14 @@
 """Task: a context set and a target set, batched, with masks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import SupportsIndex
 
 import torch
 from torch import Tensor
+
+from aenp.checks import LIMIT, check_floating, vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +24,8 @@ class Task:
         context_mask: `(batch, context points)`, True where a context point counts; None if all do.
         target_mask: `(batch, target points)`, True where a target point counts; None if all do.
 
-    Masked points hold zeros afterwards, but for target inputs: a target without outcome keeps its place.
+    Numbers that count are finite and less than 1e15. Masked points hold zeros afterwards, but for target inputs: a
+    target without outcome keeps its place.
     """
 
     # Shapes are checked in every run, with errors of our own, and so not by annotations.
@@ -81,10 +84,12 @@ class Task:
 
     def shift(self, g: float | Sequence[float] | Tensor) -> "Task":
         """The task g·ξ, with every input moved by `g`: one number, or one for each input dimension."""
-        offset = torch.as_tensor(g, dtype=self.xc.dtype, device=self.xc.device)
-        if offset.ndim and offset.shape[-1] not in (1, self.dim_x):
-            raise ValueError(f"a shift is one number, or one for each of {self.dim_x} dimensions; got {g}")
-        return replace(self, xc=self.xc + offset, xt=self.xt + offset)
+        offset = vector("a shift", g, self.dim_x).to(self.xc)
+        return self.map_inputs(lambda x: x + offset)
+
+    def map_inputs(self, function: Callable[[Tensor], Tensor]) -> "Task":
+        """The task whose inputs are those of this one, each mapped by `function`."""
+        return replace(self, xc=function(self.xc), xt=function(self.xt))
 
     def with_targets(self, xt: Tensor, yt: Tensor | None = None, target_mask: Tensor | None = None) -> "Task":
         """The same context with other targets."""
@@ -93,14 +98,14 @@ class Task:
     @classmethod
     def stack(cls, tasks: Iterable["Task"]) -> "Task":
         """One batch of tasks of unequal sizes: shorter sets are padded, and the padding is masked."""
-        tasks = list(tasks)
+        tasks = list(each_task(tasks))
         if not tasks:
             raise ValueError("Task.stack needs at least one task; got none")
-        kinds = {(task.dim_x, task.dim_y, task.yt is None) for task in tasks}
+        kinds = {(task.dim_y, task.yt is None) for task in tasks}
         if len(kinds) > 1:
             raise ValueError(
-                "Task.stack needs tasks with the same dim_x and dim_y, all with or all without yt; "
-                f"got (dim_x, dim_y, yt is None) = {sorted(kinds)}"
+                "Task.stack needs tasks with the same dim_y, all with or all without yt; "
+                f"got (dim_y, yt is None) = {sorted(kinds)}"
             )
         xc, context_mask = _pad([task.xc for task in tasks], [task.context_mask for task in tasks])
         xt, target_mask = _pad([task.xt for task in tasks], [task.target_mask for task in tasks])
@@ -112,15 +117,24 @@ class Task:
         return [getattr(self, field.name) for field in fields(self)]
 
 
+def each_task(tasks: Task | Iterable[Task]) -> Iterator[Task]:
+    """One task or several, one after another; an error if they are no tasks or differ in dim_x."""
+    dim_x = None
+    for task in [tasks] if isinstance(tasks, Task) else tasks:
+        if not isinstance(task, Task):
+            raise ValueError(f"tasks must be an aenp.Task or several; got {type(task).__name__}")
+        if task.dim_x != (dim_x or task.dim_x):
+            raise ValueError(f"tasks must have the same dim_x; got {dim_x} and {task.dim_x}")
+        dim_x = task.dim_x
+        yield task
+
+
 def _check_shapes(task: Task) -> None:
     for name in ("xc", "yc", "xt", "yt"):
         value = getattr(task, name)
         if value is None and name == "yt":
             continue
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
-        if not value.is_floating_point():
-            raise ValueError(f"{name} must be a floating-point tensor; got {value.dtype}. Call .float() or .double()")
+        check_floating(**{name: value})
         if value.ndim != 3:
             raise ValueError(f"{name} must have shape (batch, points, dim); got {tuple(value.shape)}")
     for name in ("xc", "xt"):
@@ -168,13 +182,17 @@ def _observed(y: Tensor, mask: Tensor | None) -> Tensor | None:
 
 
 def _clean(name: str, value: Tensor, mask: Tensor | None, keep_finite: bool = False) -> Tensor:
-    """Zeros where masked, or only where masked and not finite; an error where a point that counts is not finite."""
+    """Zeros where masked, or only where masked and out of bounds; an error where a point that counts is."""
     if mask is not None:
-        keep = mask.unsqueeze(-1) | value.isfinite() if keep_finite else mask.unsqueeze(-1)
+        keep = mask.unsqueeze(-1) | (value.abs() < LIMIT) if keep_finite else mask.unsqueeze(-1)
         value = torch.where(keep, value, 0.0)
-    if not torch.compiler.is_compiling() and not bool(value.isfinite().all()):
-        what = "NaN or infinite inputs" if name.startswith("x") else "infinite outputs"
-        raise ValueError(f"{name} has {what}; mask such points or drop them")
+    if not torch.compiler.is_compiling() and not bool((value.abs() < LIMIT).all()):
+        kind = "inputs" if name.startswith("x") else "outputs"
+        if bool(value.isfinite().all()):
+            largest = value.abs().max().item()
+            raise ValueError(f"{name} has {kind} of {largest:.3g}, and {LIMIT:g} is too large; shift or scale them")
+        what = "NaN or infinite" if kind == "inputs" else "infinite"
+        raise ValueError(f"{name} has {what} {kind}; mask such points or drop them")
     return value
 
 

@@ -3,8 +3,10 @@
 import os
 import resource
 import runpy
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,25 +20,28 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import xarray as xr
 import zarr
 
 from aenp import PTTNP, cli, load
-from aenp.data.smoke import Box
-from aenp.data.smoke_store import CHUNK, generate
-from aenp.fields import FieldModel, Frame
+from aenp.earth.field_model import FieldModel
+from aenp.experiments.smoke.simulator import Box
+from aenp.experiments.smoke.store import CHUNK, generate
+from frames import frame
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
 TRAINING = Path(__file__).parent.parent / "training_script.py"
 SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, inflow_y=3.0, steps=3)
+NUM = 3 * CHUNK + 5
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
+SIGNALS = (signal.SIGKILL, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
 WRITING = os.O_WRONLY | os.O_RDWR
 
 FORKS = get_context("forkserver")
 "Processes come from one that has imported everything, which takes longer than what they do."
-FORKS.set_forkserver_preload(["pytest", "aenp.cli", "aenp.mapping", "aenp.training", "aenp.data.smoke_store", "netCDF4"])
+FORKS.set_forkserver_preload(
+    ["pytest", "aenp.cli", "aenp.earth.maps", "aenp.training.loop", "aenp.experiments.smoke.store", "netCDF4"]
+)
 Job = Callable[[Path], None]
 
 
@@ -50,8 +55,7 @@ class Kill:
     byte: int | None
 
     @staticmethod
-    def draw(random: Random, changes: int, size: int) -> "Kill":
-        number = random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXFSZ))
+    def draw(random: Random, number: int, changes: int, size: int) -> "Kill":
         byte = random.randrange(size) if number == signal.SIGXFSZ else None
         return Kill(random.randint(1, changes), random.choice((0.0, random.uniform(0, 0.05))), number, byte)
 
@@ -76,51 +80,73 @@ class Kill:
         sys.addaudithook(watch)
 
     def strike(self) -> None:
-        if not self.delay:
+        if self.delay == 0:
             os.kill(os.getpid(), self.signal)
-        timer = threading.Timer(self.delay, os.kill, (os.getpid(), self.signal))
-        timer.daemon = True
-        timer.start()
+        else:
+            timer = threading.Timer(self.delay, os.kill, (os.getpid(), self.signal))
+            timer.daemon = True
+            timer.start()
 
 
 def do(job: Job, out: Path, kill: Kill | None) -> None:
-    """Does the job, until it is killed."""
+    """Does the job, until it is killed; exits at once, so that a late signal finds nothing but the job."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
+    tempfile.tempdir = str(out.parent.parent)
     if kill is not None:
         kill.prepare(out.parent)
     try:
         job(out)
+        os._exit(0)
     except KeyboardInterrupt:
-        sys.exit(130)
+        os._exit(130)
+    except SystemExit as stop:
+        os._exit(stop.code if isinstance(stop.code, int) else 1)
 
 
 def exit_code(job: Job, out: Path, kill: Kill | None = None) -> int:
     """How a process ended that did the job."""
-    process = FORKS.Process(target=do, args=(job, out, kill))
+    process = FORKS.Process(target=do, args=(job, out, kill), daemon=True)
     process.start()
     process.join(600)
     assert process.exitcode is not None, "the process does not end"
     return process.exitcode
 
 
-def killed(job: Job, name: str, place: Path, changes: int, size: int, check: Callable[[Path], None]) -> list[Path]:
-    """What jobs have made that were started again after each kill, so many that there were enough kills."""
-    random, codes, results = Random(0), list[int](), list[Path]()
-    while len(codes) < KILLS:
-        out = place / str(len(results)) / name
-        out.parent.mkdir()
+def killed(job: Job, name: str, place: Path, kills: int, changes: int, size: int, check: Job) -> list[Path]:
+    """What jobs have made that were started again after each of so many kills.
+
+    Args:
+        job: what is done.
+        name: of what it makes.
+        place: where, in a directory for each that begins as `before` is.
+        kills: how many.
+        changes: of files that a job makes; it is killed at one of them.
+        size: in bytes, of a file that it writes; it is killed within.
+        check: what must hold after each kill.
+    """
+    random, codes, made = Random(0), list[int](), list[Path]()
+    while len(codes) < kills:
+        out = place / str(len(made)) / name
+        shutil.copytree(place / "before", out.parent)
         while True:
-            kill = Kill.draw(random, changes, size) if len(codes) < KILLS else None
+            number = SIGNALS[len(codes) % len(SIGNALS)]
+            kill = Kill.draw(random, number, changes, size) if len(codes) < kills else None
             code = exit_code(job, out, kill)
             if code == 0:
                 break
-            assert kill is not None and code in (-kill.signal, 130)
+            assert kill is not None and code in (-number, 130)
             codes.append(code)
             check(out)
-        results.append(out)
-    assert {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGXFSZ, 130} <= set(codes)
-    return results
+        made.append(out)
+    assert {-signal.SIGKILL, -signal.SIGXFSZ, 130} <= set(codes)
+    return made
+
+
+def files(place: Path) -> dict[str, bytes]:
+    """The files in a directory, but for what was not finished."""
+    found = {str(file.relative_to(place)): file for file in place.rglob("*") if file.is_file()}
+    return {name: file.read_bytes() for name, file in found.items() if ".part" not in name}
 
 
 def train(out: Path) -> None:
@@ -136,69 +162,79 @@ def test_training(tmp_path: Path) -> None:
         if (out / "model.safetensors").exists():
             load(out / "model.safetensors")
 
-    whole = tmp_path / "whole"
+    (tmp_path / "before").mkdir()
+    whole = tmp_path / "whole/run"
     assert exit_code(train, whole) == 0
     size = (whole / "last.ckpt").stat().st_size
-    for out in killed(train, "run", tmp_path, 40, size, check):
+    for out in killed(train, "run", tmp_path, 20, 40, size, check):
         assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 def make_data(out: Path) -> None:
-    list(generate(out, 3 * CHUNK + 5, seed=3, box=SMALL, workers=1))
-
-
-def arrays(out: Path) -> dict[str, np.ndarray]:
-    group = zarr.open_group(out, mode="r")
-    return {name: np.asarray(array) for name, array in group.arrays()}
+    list(generate(out, NUM, seed=3, box=SMALL, workers=1))
 
 
 def test_data_generation(tmp_path: Path) -> None:
-    assert exit_code(make_data, tmp_path / "whole.zarr") == 0
-    whole = arrays(tmp_path / "whole.zarr")
+    (tmp_path / "before").mkdir()
+    whole = tmp_path / "whole/smoke.zarr"
+    assert exit_code(make_data, whole) == 0
+    density = np.asarray(zarr.open_array(whole, path="density", mode="r"))
 
     def check(out: Path) -> None:
         if out.exists():
-            part = arrays(out)
-            assert part.keys() == whole.keys()
-            for number in np.flatnonzero(part["done"]):
+            group = zarr.open_group(out, mode="r")
+            for number in np.flatnonzero(group["done"]):
                 rows = slice(number * CHUNK, (number + 1) * CHUNK)
-                assert np.array_equal(part["density"][rows], whole["density"][rows])
+                assert np.array_equal(group["density"][rows], density[rows])
 
-    for out in killed(make_data, "smoke.zarr", tmp_path, 60, 4000, check):
-        made = arrays(out)
-        assert all(np.array_equal(made[name], whole[name]) for name in whole) and made.keys() == whole.keys()
+    size = max(len(content) for content in files(whole).values())
+    for out in killed(make_data, "smoke.zarr", tmp_path, 20, 60, size, check):
+        assert files(out) == files(whole)
 
 
-def predict(out: Path, place: Path) -> None:
-    words = {"weights": place / "model.safetensors", "context": place / "stations.csv", "target": "40,47,-6,4,0.5"}
-    options = [word for name, value in words.items() for word in (f"--{name}", str(value))]
-    sys.argv = ["aenp", "predict", *options, "--out", str(out), "--plot", str(out.with_name("map.png"))]
+def write_model_and_stations(place: Path, seed: int) -> None:
+    torch.manual_seed(0)
+    process = PTTNP(2, 1, attention="spectral", dim=8, heads=2, layers=1, pseudo_tokens=4)
+    FieldModel(process, frame(40, 47, -6, 4)).save(place / "model.safetensors")
+    rng = np.random.default_rng(seed)
+    table = {"lat": rng.uniform(41, 46, 30), "lon": rng.uniform(-5, 3, 30), "t2m": rng.normal(280, 5, 30)}
+    pd.DataFrame(table).to_csv(place / "stations.csv", index=False)
+
+
+def predict(out: Path, plot: bool = False) -> None:
+    place = out.parent.parent
+    words = {"weights": place / "model.safetensors", "context": place / "stations.csv", "target": "40,47,-6,4,1"}
+    words |= {"out": out} | ({"plot": out.with_name("map.png")} if plot else {})
+    sys.argv = ["aenp", "predict", *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
     cli.main()
 
 
-def content(out: Path) -> Any:
-    """What was predicted, and the map."""
-    if out.suffix == ".csv":
-        return out.read_bytes()
-    return (xr.open_zarr(out, consolidated=False) if out.is_dir() else xr.open_dataset(out)).load()
-
-
-@pytest.mark.parametrize("name", ["out.nc", "out.csv", "out.zarr"])
-def test_prediction(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    process = PTTNP(2, 1, attention="spectral", dim=8, heads=2, layers=1, pseudo_tokens=4)
-    FieldModel(process, Frame((40, 47, -6, 4), 4.0, 280.0, 5.0, "t2m", "K")).save(tmp_path / "model.safetensors")
-    rng = np.random.default_rng(0)
-    table = {"lat": rng.uniform(41, 46, 30), "lon": rng.uniform(-5, 3, 30), "t2m": rng.normal(280, 5, 30)}
-    pd.DataFrame(table).to_csv(tmp_path / "stations.csv", index=False)
-    job = partial(predict, place=tmp_path)
-    whole = tmp_path / "whole" / name
-    import time; t=time.time()
-    assert exit_code(job, whole) == 0
-    print(time.time()-t, [ (f, f.stat().st_size) for f in whole.parent.rglob("*")])
+@pytest.mark.parametrize(
+    ("job", "name", "last", "changes"),
+    [
+        (predict, "out.nc", "out.nc", 3),
+        (predict, "out.csv", "out.csv", 4),
+        (predict, "out.zarr", "out.zarr/mean/c/0/0", 80),
+        (partial(predict, plot=True), "out.nc", "map.png", 7),
+    ],
+    ids=["netcdf", "csv", "zarr", "map"],
+)
+def test_prediction(job: Job, name: str, last: str, changes: int, tmp_path: Path) -> None:
+    """What was there before stays as it was until the new is whole."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    for seed, place in enumerate((before, after)):
+        write_model_and_stations(tmp_path, seed)
+        assert exit_code(job, place / name) == 0
+    old, new = files(before), files(after)
+    assert old.keys() == new.keys() and old[last] != new[last]
 
     def check(out: Path) -> None:
-        pass
-    for out in killed(job, name, tmp_path, 10, 4000, check):
-        print(out, list(out.parent.iterdir()))
-    assert 0
+        for top in before.iterdir():
+            there = out.with_name(top.name)
+            if there.is_dir():
+                assert files(there) in (files(top), files(after / top.name))
+            elif there.suffix != ".zarr":
+                assert there.read_bytes() in (old[top.name], new[top.name])
+
+    for out in killed(job, name, tmp_path, 5, changes, len(new[last]), check):
+        assert files(out.parent) == new

@@ -1,48 +1,11 @@
-"""Data: sources of tasks, and the stream of batches that a training run draws from one."""
+"""Sources of tasks: what draws them from a process, from gridded fields or from stations, and the stream of batches.
 
-from collections.abc import Iterator
-from itertools import count
-from typing import Protocol, runtime_checkable
-
-from torch.utils.data import IterableDataset, get_worker_info
+They know tasks and nothing of models.
+"""
 
 from aenp.data.gp import GibbsTasks
 from aenp.data.patches import Patches
-from aenp.task import Task
+from aenp.data.stream import Stream, TaskSource
+from aenp.data.windows import Windows
 
-__all__ = ["GibbsTasks", "Patches", "Source", "Stream"]
-
-
-@runtime_checkable
-class Source(Protocol):
-    """Draws tasks: batch number `index` is a function of its arguments alone."""
-
-    def batch(self, batch_size: int, index: int, seed: int) -> Task: ...
-
-
-class Stream(IterableDataset[Task]):
-    """The endless sequence `source.batch(batch_size, index, seed)`, index = start, start + 1, …
-
-    `DataLoader(stream, batch_size=None, num_workers=k)` yields the same batches in the same order for every k; a worker
-    has one thread, so they are the same to the last bit if this process has one too.
-
-    Args:
-        source: what draws the tasks.
-        batch_size: tasks in a batch.
-        seed: streams with different seeds are independent.
-        start: index of the first batch, to go on with a run where it stopped.
-        rank: which of several processes this is, each of which takes every `ranks`-th batch.
-        ranks: how many they are; then `start` counts what each has had.
-    """
-
-    def __init__(
-        self, source: Source, batch_size: int, seed: int, start: int = 0, rank: int = 0, ranks: int = 1
-    ) -> None:
-        self.source, self.batch_size, self.seed = source, batch_size, seed
-        self.start, self.step = start * ranks + rank, ranks
-
-    def __iter__(self) -> Iterator[Task]:
-        worker = get_worker_info()
-        first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for index in count(self.start + first * self.step, stride * self.step):
-            yield self.source.batch(self.batch_size, index, self.seed)
+__all__ = ["GibbsTasks", "Patches", "Stream", "TaskSource", "Windows"]

@@ -22,8 +22,8 @@ class Patches:
         num_context: smallest and largest number of context points; fractions are shares of a patch's values. The
             other values are targets.
         equal_sizes: draw one number of context points for a batch; else each task has its own.
-        num_targets: at most so many of the others, for training in less time; by default all.
-        least: number of values that a patch has at least, where some are missing.
+        num_targets: score at most this many of the others, to train faster; by default all.
+        min_points: smallest number of values in a patch, where some are missing.
     """
 
     fields: Any
@@ -32,7 +32,7 @@ class Patches:
     num_context: tuple[float, float] = (10, 250)
     equal_sizes: bool = False
     num_targets: int | None = None
-    least: int = 2
+    min_points: int = 2
 
     def __post_init__(self) -> None:
         if self.context_sizes(self.size**2)[1] >= self.size**2:
@@ -41,7 +41,7 @@ class Patches:
             raise ValueError(f"fields of {self.fields.shape[1:]} points hold no patch of {self.size} × {self.size}")
 
     def context_sizes(self, values: int) -> tuple[int, int]:
-        """Smallest and largest number of context points where there are so many values."""
+        """Smallest and largest number of context points in a patch of this many values."""
         fewest, most = (int(number * values if 0 < number < 1 else number) for number in self.num_context)
         return max(fewest, 1), max(most, 1)
 
@@ -58,11 +58,11 @@ class Patches:
             i, j = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1)
             patch = np.asarray(self.fields[field, i : i + self.size, j : j + self.size]).ravel()
             there = np.flatnonzero(~np.isnan(patch))
-            if len(there) >= self.least:
+            if len(there) >= self.min_points:
                 break
             field = int(rng.integers(len(self.fields)))
         else:
-            raise ValueError(f"no patch of {self.size} × {self.size} points has {self.least} values")
+            raise ValueError(f"no patch of {self.size} × {self.size} points has {self.min_points} values")
         order = rng.permutation(there)
         x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
         fewest, most = self.context_sizes(len(order))
@@ -73,7 +73,7 @@ class Patches:
 def split(
     x: Float[ndarray, "points dim_x"], y: Float[ndarray, "points dim_y"], seen: int, num_targets: int | None = None
 ) -> Task:
-    """The task whose context are the first `seen` points, and whose targets are the others, or so many of them."""
+    """The task whose context is the first `seen` points, and whose targets are the others, up to `num_targets`."""
     xs, ys = torch.from_numpy(x).unsqueeze(0), torch.from_numpy(y).unsqueeze(0)
     last = None if num_targets is None else seen + num_targets
     return Task(xs[:, :seen], ys[:, :seen], xs[:, seen:last], ys[:, seen:last])

@@ -20,11 +20,11 @@ class Windows:
         values: `(time, stations)`; NaN where there is no observation.
         places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
         extent: side of the window.
-        times: the coordinate of each step, which then is the input after the first two; by default it is no input.
+        times: the coordinate of each step, then the input after the first two; by default time is not an input.
         steps: consecutive steps in a window.
-        most: largest number of observations in a task; from a window with more of them so many are drawn.
-        least: smallest number.
-        num_targets: at most so many targets, for training in less time; by default all.
+        max_points: largest number of observations in a task; a window with more of them is sampled.
+        min_points: smallest number.
+        num_targets: score at most this many targets, to train faster; by default all.
     """
 
     values: Float[ndarray, "time stations"]
@@ -32,15 +32,17 @@ class Windows:
     extent: float
     times: Float[ndarray, " time"] | None = None
     steps: int = 1
-    most: int = 1024
-    least: int = 8
+    max_points: int = 1024
+    min_points: int = 8
     num_targets: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps > 1 and self.times is None:
             raise ValueError("observations of several steps differ by their times; give `times`")
-        if not 2 <= self.least <= self.most:
-            raise ValueError(f"a task needs 2 ≤ least ≤ most observations; got {self.least} and {self.most}")
+        if not 2 <= self.min_points <= self.max_points:
+            raise ValueError(
+                f"a task needs 2 ≤ min_points ≤ max_points observations; got {self.min_points} and {self.max_points}"
+            )
         if len(self.values) < self.steps:
             raise ValueError(f"{len(self.values)} steps of time hold no window of {self.steps}")
 
@@ -58,11 +60,11 @@ class Windows:
             inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= self.extent / 2).all(axis=1))
             values = self.values[start : start + self.steps, inside]
             time, station = np.nonzero(~np.isnan(values))
-            if len(time) >= self.least:
+            if len(time) >= self.min_points:
                 break
         else:
-            raise ValueError(f"no window of {self.extent} holds {self.least} observations; make `extent` larger")
-        order = rng.permutation(len(time))[: self.most]
+            raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
+        order = rng.permutation(len(time))[: self.max_points]
         time, station = time[order], station[order]
         x = self.places[inside[station]]
         if self.times is not None:

@@ -1,26 +1,36 @@
-"""The paper's experiments by name."""
+"""The paper's experiments, one folder each, and what they share: training a model, scoring it, writing the report.
 
-from aenp.experiments.era5 import Temperature
-from aenp.experiments.era5_points import PointTemperature, SpaceTimeTemperature
-from aenp.experiments.experiment import Experiment, Preset, key
-from aenp.experiments.gp import Gibbs
-from aenp.experiments.smoke import Smoke
-from aenp.process import NeuralProcess
-from aenp.shipped import pretrained, shipped
+An experiment is a subclass of `Experiment` in a folder here, or in a module that an installed package names as an
+entry point of the group `aenp.experiments`; nothing else has to know of it.
+"""
 
-EXPERIMENTS: dict[str, type[Experiment]] = {
-    experiment.name: experiment for experiment in (Gibbs, Smoke, Temperature, PointTemperature, SpaceTimeTemperature)
-}
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
 
+from aenp.experiments.experiment import Experiment, Preset, key, key_of
 
-def shipped_models(experiment: Experiment) -> dict[str, NeuralProcess]:
-    """The shipped models of an experiment by name, in the paper's order."""
-    experiment.check_shipped()
-    name = experiment.name
-    names = [key(*model) for model in experiment.models if f"{name}/{key(*model)}" in shipped(name)]
-    if not names:
-        raise ValueError(f"no models of {name} are shipped; train some, and give their --weights")
-    return {model: pretrained(f"{name}/{model}") for model in names}
+__all__ = ["Experiment", "Preset", "experiment_class", "experiments", "key", "key_of"]
 
 
-__all__ = ["EXPERIMENTS", "Experiment", "Preset", "key", "shipped_models"]
+def experiments() -> dict[str, type[Experiment]]:
+    """Every experiment by name."""
+    _import_all()
+    return Experiment.known
+
+
+def experiment_class(name: str) -> type[Experiment]:
+    """The experiment of this name."""
+    if name not in experiments():
+        raise ValueError(f"experiment must be one of {', '.join(experiments())}; got {name!r}")
+    return experiments()[name]
+
+
+@cache
+def _import_all() -> None:
+    for module in iter_modules(__path__):
+        if module.ispkg:
+            import_module(f"{__name__}.{module.name}")
+    for entry in entry_points(group="aenp.experiments"):
+        entry.load()

@@ -1,20 +1,23 @@
 """Experiment: what data, which models at which sizes, and what the paper found."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch.distributions import Distribution
 
-from aenp.data import Source
+from aenp.configured import Configured
+from aenp.data import TaskSource
+from aenp.evaluation.scores import Stratum
 from aenp.fixed_inputs import Domain, FixedInputs
-from aenp.models import FAMILIES, make
+from aenp.models import make
 from aenp.process import NeuralProcess, Symmetry
-from aenp.recipe import Recipe
+from aenp.shipped import pretrained, shipped
 from aenp.task import Task
+from aenp.training.recipe import Recipe
 
 Preset = Literal["cpu", "paper"]
 BEST = "Bayes-optimal"
@@ -43,7 +46,7 @@ def eight(transformer: str) -> tuple[tuple[str, Symmetry], ...]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class FamilySetup:
     """A family's sizes and training in one preset.
 
     Args:
@@ -57,14 +60,6 @@ class Setting:
     options: Mapping[str, Any] = field(default_factory=dict)
     fixed_inputs: Mapping[str, Any] = field(default_factory=dict)
     approx: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Stratum:
-    """A batch of tasks that are alike, and what oracles predict for such tasks, by name, where there are any."""
-
-    task: Task
-    oracles: Callable[[Task], Mapping[str, Distribution]] | None = None
 
 
 class Experiment(ABC):
@@ -82,17 +77,29 @@ class Experiment(ABC):
     domain: Domain
     "Where the fixed inputs may differ from zero, unless a setting says otherwise."
     models: ClassVar[Sequence[tuple[str, Symmetry]]]
-    settings: ClassVar[Mapping[Preset, Mapping[str, Setting]]]
+    setups: ClassVar[Mapping[Preset, Mapping[str, FamilySetup]]]
     paper: ClassVar[Mapping[str, Mapping[str, Number]]]
     "The paper's numbers: by column, then by model, as `tnp-approx`."
     paper_tests: ClassVar[Mapping[str, str]] = {}
     "What the paper tested on, by column, where it was something else."
     remark: ClassVar[str] = ""
     "What a reader of the report must know to compare the numbers."
+    needs_data: ClassVar[bool] = False
+    "Whether it reads files from a directory that the user gives."
+    max_minutes: ClassVar[int] = 40
+    "How long a shipped model may be trained on one core."
     splits: ClassVar[tuple[str, ...]] = ()
     "Names of the ways in which its data are split into training and test data, where there are several."
     norm: ClassVar[int]
     "p of the L_p norm in the equivariance deviation."
+
+    known: ClassVar[dict[str, type["Experiment"]]] = {}
+    "Every experiment by name, also those defined outside of this package."
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            Experiment.known[cls.name] = cls
 
     def __init__(self, data: Path | None = None, split: str | None = None) -> None:
         if split is not None and split not in self.splits:
@@ -107,6 +114,14 @@ class Experiment(ABC):
             raise FileNotFoundError(f"{self.data / name} does not exist, which {self.name} reads")
         return self.data / name
 
+    def shipped_models(self) -> dict[str, NeuralProcess]:
+        """The shipped models of this experiment by name, in the paper's order."""
+        self.check_shipped()
+        names = [name for name in starmap(key, self.models) if f"{self.name}/{name}" in shipped(self.name)]
+        if not names:
+            raise ValueError(f"no models of {self.name} are shipped; train some, and give their --weights")
+        return {name: process_of(pretrained(f"{self.name}/{name}")) for name in names}
+
     def check_shipped(self) -> None:
         """An error if the shipped models are not for this split of the data."""
         if self.split not in (None, *self.splits[:1]):
@@ -116,7 +131,7 @@ class Experiment(ABC):
             )
 
     @abstractmethod
-    def source(self) -> Source:
+    def source(self) -> TaskSource:
         """What models are trained on."""
 
     @abstractmethod
@@ -135,12 +150,16 @@ class Experiment(ABC):
         """What else the report is to tell of the models, as Markdown."""
         return ""
 
+    def wrap(self, process: NeuralProcess) -> Configured:
+        """What is saved of a trained model: by default just that."""
+        return process
+
     def model(self, family: str, symmetry: Symmetry, preset: Preset = "cpu", seed: int = 0) -> NeuralProcess:
         """The model of `family` at `symmetry`, untrained."""
         if (family, symmetry) not in self.models:
             known = ", ".join(map(key, *zip(*self.models, strict=True)))
             raise ValueError(f"{self.name} has the models {known}; got {key(family, symmetry)}")
-        setting = self.settings[preset][family]
+        setting = self.setups[preset][family]
         options = dict(setting.options)
         torch.manual_seed(seed)
         fixed_inputs = None
@@ -150,6 +169,12 @@ class Experiment(ABC):
         return make(family, symmetry, self.dim_x, self.dim_y, fixed_inputs, **options)
 
 
+def process_of(model: Any) -> NeuralProcess:
+    """The neural process of a saved model, which may be wrapped in the units of its data."""
+    process: NeuralProcess = getattr(model, "process", model)
+    return process
+
+
 def key(family: str, symmetry: str) -> str:
     """A model's name in files and on the command line, such as `tnp-approx`."""
     return f"{family}-{symmetry}"
@@ -157,8 +182,7 @@ def key(family: str, symmetry: str) -> str:
 
 def key_of(model: NeuralProcess) -> str:
     """The name of models of the same family and symmetry, as `tnp-approx`, wherever this one comes from."""
-    families = {kind: family for family, (kind, _) in FAMILIES.items()}
-    return key(families.get(type(model), type(model).__name__), model.symmetry)
+    return key(getattr(model, "family", type(model).__name__), model.symmetry)
 
 
 def per_stratum(tasks: int, strata: int = STRATA) -> int:
@@ -167,7 +191,7 @@ def per_stratum(tasks: int, strata: int = STRATA) -> int:
 
 
 def middles(low: float, high: float) -> list[float]:
-    """The middles of so many equal parts as there are strata."""
+    """The middles of `STRATA` equal parts."""
     width = (high - low) / STRATA
     return [low + (number + 0.5) * width for number in range(STRATA)]
 

@@ -1,5 +1,7 @@
 """CNP: the conditional neural process with a deep set, a baseline without symmetry."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -8,6 +10,12 @@ from aenp.likelihoods import Likelihood
 from aenp.nn.mlp import MLP
 from aenp.process import NeuralProcess, Symmetry
 from aenp.task import Task
+
+
+class CNPState(NamedTuple):
+    """A context as a CNP represents it."""
+
+    r: Float[Tensor, "batch dim"]
 
 
 class CNP(NeuralProcess):
@@ -21,6 +29,9 @@ class CNP(NeuralProcess):
         likelihood: a heteroscedastic Normal by default.
     """
 
+    family = "cnp"
+    symmetries = ("none",)
+
     def __init__(
         self, dim_x: int, dim_y: int, dim: int = 128, layers: int = 3, likelihood: Likelihood | None = None
     ) -> None:
@@ -32,16 +43,13 @@ class CNP(NeuralProcess):
     def symmetry(self) -> Symmetry:
         return "none"
 
-    def encode(self, task: Task) -> Float[Tensor, "batch dim"]:
+    def encode(self, task: Task) -> CNPState:
         y = task.yc.to(self.dtype)
-        return masked_mean(
-            self.point(torch.cat([task.xc.to(self.dtype), y, torch.ones_like(y[..., :1])], dim=-1)), task
-        )
+        points = self.point(torch.cat([task.xc.to(self.dtype), y, torch.ones_like(y[..., :1])], dim=-1))
+        return CNPState(masked_mean(points, task))
 
-    def decode(
-        self, state: Float[Tensor, "batch dim"], xt: Float[Tensor, "batch target dim_x"]
-    ) -> Float[Tensor, "batch target params"]:
-        r = state.unsqueeze(1).expand(-1, xt.shape[1], -1)
+    def decode(self, state: CNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+        r = state.r.unsqueeze(1).expand(-1, xt.shape[1], -1)
         return self.head(torch.cat([r, xt.to(self.dtype)], dim=-1))
 
 

@@ -1,21 +1,29 @@
 """ConvCNP: a set convolution onto a grid, a network there, and a set convolution back (appendix B.1)."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aenp.checks import LIMIT
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.nn.convolution import CNN, Convolution, Level, UNet
 from aenp.nn.lattice import Lattice, lattice_anchor
 from aenp.nn.mlp import MLP
 from aenp.nn.set_convolution import FromGrid, ToGrid
-from aenp.process import NeuralProcess, at_least_one, context_mean
+from aenp.process import NeuralProcess, Symmetry, at_least_one, context_mean
 from aenp.task import Task
+
+
+class ConvCNPState(NamedTuple):
+    """A context as a ConvCNP represents it: a grid, and the channels in its cells."""
+
+    lattice: Lattice
+    h: Float[Tensor, "batch *shape channels"]
 
 
 class ConvCNP(NeuralProcess):
@@ -42,6 +50,8 @@ class ConvCNP(NeuralProcess):
         likelihood: a heteroscedastic Normal by default.
     """
 
+    family = "convcnp"
+    symmetries: ClassVar[tuple[Symmetry, ...]] = ("exact", "approx")
     max_dim_x = 3
 
     def __init__(
@@ -66,13 +76,22 @@ class ConvCNP(NeuralProcess):
         channels = {1: 64, 2: 32, 3: 16}[dim_x] if channels is None else channels
         kernel = {1: 5, 2: 5, 3: 3}[dim_x] if kernel is None else kernel
         at_least_one(channels=channels, growth=growth, layers=layers, lengthscales=lengthscales, margin=margin)
-        self.margin, self.on_grid = margin, on_grid
+        self.kernel, self.margin, self.on_grid = kernel, margin, on_grid
         self.to_grid = ToGrid(on_grid)
         self.embed = MLP(1 + dim_y, channels, width=channels)
         self.network = self._make_network(network, channels, growth, kernel, layers)
         self.from_grid = FromGrid(on_grid, lengthscales)
         self.head = MLP(channels, self.num_params, width=channels)
         self._take_in(channels)
+        linear = (max(layer.weight.shape) for layer in self.modules() if isinstance(layer, nn.Linear))
+        self.widest = max(self._widest(network, channels, growth, layers), *linear)
+
+    def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
+        """The most channels that an array of the network has, counted for each cell of the finest grid."""
+        if network == "cnn":
+            return channels
+        # On the way up a U-Net has two resolutions' channels side by side; deep down most, if they outgrow the pooling.
+        return int(channels * (1 + growth) * max(1.0, growth / 2**self.dim_x) ** max(layers // 2 - 1, 0))
 
     def _make_network(self, network: str, channels: int, growth: int, kernel: int, layers: int) -> CNN | UNet:
         def make(channels_in: int, channels_out: int) -> nn.Module:
@@ -94,11 +113,11 @@ class ConvCNP(NeuralProcess):
         if self.fixed_inputs is not None:
             self.inject = Injection(self.fixed_inputs, channels)
 
-    def encode(self, task: Task) -> tuple[Lattice, Float[Tensor, "batch *shape channels"]]:
+    def encode(self, task: Task) -> ConvCNPState:
         lattice = self.lattice(task)
         h = self.embed(self.to_grid(lattice, task.xc, task.yc.to(self.dtype), task.context_mask))
         h, levels = self._break_symmetry(lattice, h)
-        return lattice, self.network(h * levels[0].mask, levels)
+        return ConvCNPState(lattice, self.network(h * levels[0].mask, levels))
 
     def _break_symmetry(self, lattice: Lattice, h: Tensor) -> tuple[Tensor, list[Level]]:
         """The grid's channels with the fixed inputs taken in, and what the network needs to know at each resolution."""
@@ -111,9 +130,9 @@ class ConvCNP(NeuralProcess):
         return [2**i for i in range(self.network.stride.bit_length())]
 
     def decode(
-        self, state: tuple[Lattice, Tensor], xt: Float[Tensor, "batch target dim_x"]
+        self, state: ConvCNPState, xt: Float[Tensor, "batch target dim_x"]
     ) -> Float[Tensor, "batch target params"]:
-        return self.head(self.from_grid(*state, xt))
+        return self.head(self.from_grid(state.lattice, state.h, xt))
 
     def lattice(self, task: Task) -> Lattice:
         """The grid for a task: anchored on its context alone, large enough for its context and its targets."""
@@ -122,6 +141,9 @@ class ConvCNP(NeuralProcess):
             masks = ((task.context_mask, task.xc), (task.target_mask, task.xt))
             mask = torch.cat([torch.ones_like(x[..., 0]).bool() if m is None else m for m, x in masks], dim=1)
         lattice = Lattice.around(self._anchor(task), points, mask, self.spacing, self.margin, self.network.stride)
+        # For a convolution in float64 torch lays out the neighbours of every cell.
+        copies = 1 + self.kernel**self.dim_x // 5 if self.dtype == torch.float64 else 1
+        lattice.check_size(copies * self.widest, self.dtype)
         if self.on_grid and not torch.compiler.is_compiling():
             lattice.check_on(points, mask)
         return lattice
@@ -135,6 +157,8 @@ def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float
     """The distance between cells in each dimension."""
     counts = np.ravel(points_per_unit).tolist()
     counts = counts * dim_x if len(counts) == 1 else counts
-    if len(counts) != dim_x or not all(count > 0 for count in counts):
-        raise ValueError(f"points_per_unit must be positive, one number or {dim_x}; got {points_per_unit}")
+    if len(counts) != dim_x or not all(1 / LIMIT < count < LIMIT for count in counts):
+        raise ValueError(
+            f"points_per_unit must be one number or {dim_x}, between {1 / LIMIT:g} and {LIMIT:g}; got {points_per_unit}"
+        )
     return [1 / count for count in counts]

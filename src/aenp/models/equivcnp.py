@@ -32,6 +32,8 @@ class EquivCNP(ConvCNP):
         options: as for `ConvCNP`, where they apply; `points_per_unit` is one number.
     """
 
+    family = "equivcnp"
+    symmetries = ("exact", "approx")
     max_dim_x = 2
     symmetry_group = "E"
 
@@ -74,6 +76,12 @@ class EquivCNP(ConvCNP):
         if channels % elements:
             raise ValueError(f"channels must be a multiple of the group's {elements} elements; got {channels}")
         return GroupCNN(self.group, channels, kernel, layers)
+
+    def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
+        if self.dim_x == 1:
+            return super()._widest(network, channels, growth, layers)
+        # The last layer has so many for each element; half, because fewer arrays of that size are held at a time.
+        return channels * len(self.group.elements()) // 2
 
     def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
         if self.network.stride == 1:

@@ -1,6 +1,6 @@
 """PTTNP: transformer neural processes with pseudo-tokens, linear in the number of points (appendix B.4, E.2)."""
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,20 @@ from aenp.models.tnp import Transformer
 from aenp.nn.spectral import Wavelengths
 from aenp.process import at_least_one, context_mean, relative_context
 from aenp.task import Task
+
+
+class PTTNPState(NamedTuple):
+    """A context as a PT-TNP represents it."""
+
+    anchor: Float[Tensor, "batch 1 dim_x"]
+    "The context's mean, from which positions are counted."
+    v: Tensor | None
+    "Positions of the pseudo-tokens, as the attention takes them."
+    tokens: list[Float[Tensor, "batch pseudo_tokens dim"]]
+    "The pseudo-tokens after each layer."
+    mask: Tensor | None
+    keep: Tensor | None
+    "The draw of the fixed inputs' dropout."
 
 
 class PTTNP(Transformer):
@@ -37,6 +51,9 @@ class PTTNP(Transformer):
         fixed_at_targets: whether t is added to the target tokens too, for effects finer than the pseudo-tokens are.
         likelihood: a heteroscedastic Normal by default.
     """
+
+    family = "pttnp"
+    symmetries = ("none", "exact", "approx")
 
     def __init__(
         self,
@@ -72,7 +89,7 @@ class PTTNP(Transformer):
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
 
-    def encode(self, task: Task) -> dict[str, Any]:
+    def encode(self, task: Task) -> PTTNPState:
         anchor = context_mean(task)
         u = self.pseudo_values.expand(task.batch_size, -1, -1)
         x, v, keep = self.place(relative_context(task, anchor)), None, None
@@ -89,7 +106,7 @@ class PTTNP(Transformer):
             elif i < len(self.update):
                 z = self.update[i](z, u, x, v)
             tokens.append(u)
-        return {"anchor": anchor, "v": v, "tokens": tokens, "mask": self._seen(task), "keep": keep}
+        return PTTNPState(anchor, v, tokens, self._seen(task), keep)
 
     def _seen(self, task: Task) -> Tensor | None:
         """Which tasks have pseudo-tokens to see: all, but for an equivariant model's with an empty context."""
@@ -101,10 +118,10 @@ class PTTNP(Transformer):
         return some[:, None].expand(-1, len(self.pseudo_values))
 
     def decode(
-        self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
+        self, state: PTTNPState, xt: Float[Tensor, "batch target dim_x"]
     ) -> Float[Tensor, "batch target params"]:
-        x = self.place(xt - state["anchor"])
-        z = self.target_tokens(xt, state["keep"])
-        for read, u in zip(self.read_pseudo, state["tokens"], strict=True):
-            z = read(z, u, x, state["v"], state["mask"])
+        x = self.place(xt - state.anchor)
+        z = self.target_tokens(xt, state.keep)
+        for read, u in zip(self.read_pseudo, state.tokens, strict=True):
+            z = read(z, u, x, state.v, state.mask)
         return self.head(z)

@@ -1,6 +1,6 @@
 """RCNP: relational conditional neural processes, which see points only through their relations."""
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,17 @@ from aenp.models.cnp import masked_mean
 from aenp.nn.mlp import MLP
 from aenp.process import NeuralProcess, context_mean, relative_context
 from aenp.task import Task
+
+
+class RCNPState(NamedTuple):
+    """A context as an RCNP represents it."""
+
+    anchor: Float[Tensor, "batch 1 dim_x"]
+    "The context's mean, from which positions are counted."
+    x: Float[Tensor, "batch context dim_x"]
+    r: Float[Tensor, "batch context dim"]
+    "What each point knows of the others."
+    task: Task
 
 
 class RCNP(NeuralProcess):
@@ -28,6 +39,9 @@ class RCNP(NeuralProcess):
         fixed_inputs: t(x), which makes the model approximately equivariant.
         likelihood: a heteroscedastic Normal by default.
     """
+
+    family = "rcnp"
+    symmetries = ("exact", "approx")
 
     def __init__(
         self,
@@ -51,7 +65,7 @@ class RCNP(NeuralProcess):
         self.target_pair = MLP(size + dim, dim, width=dim)
         self.head = MLP(dim, self.num_params, width=dim)
 
-    def encode(self, task: Task) -> dict[str, Any]:
+    def encode(self, task: Task) -> RCNPState:
         anchor = context_mean(task)
         x = relative_context(task, anchor).to(self.dtype)
         z = self.embed(task.yc.to(self.dtype))
@@ -62,15 +76,13 @@ class RCNP(NeuralProcess):
         own = z.unsqueeze(2).expand(-1, -1, count, -1)
         other = z.unsqueeze(1).expand(-1, count, -1, -1)
         r = masked_mean(self.context_pair(torch.cat([self._relate(x, x), own, other], dim=-1)), task)
-        return {"anchor": anchor, "x": x, "r": r, "task": task}
+        return RCNPState(anchor, x, r, task)
 
-    def decode(
-        self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
-    ) -> Float[Tensor, "batch target params"]:
-        x = (xt - state["anchor"]).to(self.dtype)
-        r = state["r"].unsqueeze(1).expand(-1, xt.shape[1], -1, -1)
-        pairs = self.target_pair(torch.cat([self._relate(x, state["x"]), r], dim=-1))
-        return self.head(masked_mean(pairs, state["task"]))
+    def decode(self, state: RCNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+        x = (xt - state.anchor).to(self.dtype)
+        r = state.r.unsqueeze(1).expand(-1, xt.shape[1], -1, -1)
+        pairs = self.target_pair(torch.cat([self._relate(x, state.x), r], dim=-1))
+        return self.head(masked_mean(pairs, state.task))
 
     def _relate(self, x: Tensor, other: Tensor) -> Float[Tensor, "batch points others size"]:
         difference = x.unsqueeze(2) - other.unsqueeze(1)

@@ -22,6 +22,9 @@ class RelaxedConvCNP(ConvCNP):
         options: as for `ConvCNP`.
     """
 
+    family = "relaxedconvcnp"
+    symmetries = ("approx",)
+
     def __init__(self, dim_x: int, dim_y: int, kernels: int = 1, **options: Any) -> None:
         at_least_one(kernels=kernels)
         self.kernels = kernels
@@ -32,6 +35,9 @@ class RelaxedConvCNP(ConvCNP):
     def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
         num = 0 if self.fixed_inputs is None else self.fixed_inputs.num
         return RelaxedConvolution(self.dim_x, channels_in, channels_out, kernel, self.kernels, num)
+
+    def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
+        return self.kernels * super()._widest(network, channels, growth, layers)
 
     def _take_in(self, channels: int) -> None:
         """Nothing: the fixed inputs enter inside the convolutions."""

@@ -1,6 +1,6 @@
 """TNP: transformer neural processes, plain and translation equivariant (appendix B.3, E.1)."""
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -97,6 +97,20 @@ class Transformer(NeuralProcess):
         return self.inject(z, self.fixed_inputs(xt, keep))
 
 
+class TNPState(NamedTuple):
+    """A context as a TNP represents it."""
+
+    anchor: Float[Tensor, "batch 1 dim_x"]
+    "The context's mean, from which positions are counted."
+    x: Tensor | None
+    "Positions of the context, as the attention takes them."
+    tokens: list[Float[Tensor, "batch context dim"]]
+    "The context's tokens after each layer."
+    mask: Tensor | None
+    keep: Tensor | None
+    "The draw of the fixed inputs' dropout."
+
+
 class TNP(Transformer):
     """Context tokens attend to each other, target tokens to the context tokens, in each of `layers` layers.
 
@@ -118,6 +132,9 @@ class TNP(Transformer):
         fixed_at_targets: whether t is added to the target tokens too.
         likelihood: a heteroscedastic Normal by default.
     """
+
+    family = "tnp"
+    symmetries = ("none", "exact", "approx")
 
     def __init__(
         self,
@@ -141,7 +158,7 @@ class TNP(Transformer):
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
 
-    def encode(self, task: Task) -> dict[str, Any]:
+    def encode(self, task: Task) -> TNPState:
         anchor = context_mean(task)
         x = self.place(relative_context(task, anchor))
         z, keep = self.context_tokens(task), None
@@ -152,13 +169,11 @@ class TNP(Transformer):
         for block in self.self_attention:
             z = block(z, z, x, x, task.context_mask)
             tokens.append(z)
-        return {"anchor": anchor, "x": x, "tokens": tokens, "mask": task.context_mask, "keep": keep}
+        return TNPState(anchor, x, tokens, task.context_mask, keep)
 
-    def decode(
-        self, state: dict[str, Any], xt: Float[Tensor, "batch target dim_x"]
-    ) -> Float[Tensor, "batch target params"]:
-        x = self.place(xt - state["anchor"])
-        z = self.target_tokens(xt, state["keep"])
-        for block, context in zip(self.cross_attention, state["tokens"], strict=True):
-            z = block(z, context, x, state["x"], state["mask"])
+    def decode(self, state: TNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+        x = self.place(xt - state.anchor)
+        z = self.target_tokens(xt, state.keep)
+        for block, context in zip(self.cross_attention, state.tokens, strict=True):
+            z = block(z, context, x, state.x, state.mask)
         return self.head(z)

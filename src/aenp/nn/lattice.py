@@ -8,7 +8,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-MAX_CELLS = 2**24  # of a whole batch: at 64 channels in float32, 4 GB for each array
+LARGEST = 9e8
+"Bytes that one array may take: a model holds up to five of them at a time."
+GRADIENTS = 4
+"How many times smaller it has to be where gradients are wanted, for which every layer keeps what it saw."
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +61,6 @@ class Lattice:
         size = end - first
         origin = anchor + first.unsqueeze(1) * anchor.new_tensor(spacing)
         shape = largest_size(size)
-        if len(size) * math.prod(shape) > MAX_CELLS:
-            extent = " × ".join(f"{n * step:.6g}" for n, step in zip(shape, spacing, strict=True))
-            raise ValueError(
-                f"the grid would need {len(size)} × {' × '.join(map(str, shape))} cells to hold all context and "
-                f"target points, an extent of {extent}. Lower points_per_unit, or split tasks of far-apart points"
-            )
         if torch.compiler.is_compiling():
             size = fitting(size, shape)
         return cls(origin, spacing, size, shape)
@@ -89,6 +86,25 @@ class Lattice:
                 "cell off. Check points_per_unit, or use on_grid=False"
             )
 
+    def check_size(self, numbers: int, dtype: torch.dtype) -> None:
+        """Raises an error if arrays of the grid are too large, or its cells too small for the coordinates' dtype."""
+        size = len(self.size) * math.prod(self.shape) * numbers * dtype.itemsize
+        if size > largest_array():
+            extent = " × ".join(f"{n * step:.6g}" for n, step in zip(self.shape, self.spacing, strict=True))
+            raise ValueError(
+                f"the grid would need {len(self.size)} × {' × '.join(map(str, self.shape))} cells to hold all context "
+                f"and target points, an extent of {extent}: {too_large(size)}. Lower points_per_unit, or split tasks "
+                "of far-apart points"
+            )
+        if torch.compiler.is_compiling():
+            return
+        far = self.origin.abs().amax(dim=(0, 1))
+        if bool((far * torch.finfo(far.dtype).eps > far.new_tensor(self.spacing)).any()):
+            raise ValueError(
+                f"{far.dtype} cannot tell the cells of the grid, {min(self.spacing):.3g} wide, apart where xc and xt "
+                f"are about {far.max().item():.3g}: shift them towards zero, or give them as float64"
+            )
+
     def mask(self, stride: int, dtype: torch.dtype) -> Float[Tensor, "batch *shape 1"]:
         """1 in each task's own box and 0 beyond it, for blocks of `stride` cells."""
         dim_x = len(self.shape)
@@ -107,6 +123,17 @@ class Lattice:
         ]
         offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.origin.view(-1, *[1] * len(axes), len(axes)) + offsets
+
+
+def largest_array() -> float:
+    """Bytes that one array may take."""
+    return LARGEST / GRADIENTS if torch.is_grad_enabled() else LARGEST
+
+
+def too_large(size: float) -> str:
+    """What is wrong with an array of so many bytes."""
+    without = f" ({LARGEST / 1e9:g} GB without gradients, as in aenp.predict)" if torch.is_grad_enabled() else ""
+    return f"arrays of {size / 1e9:.3g} GB, and {largest_array() / 1e9:.3g} GB is the most{without}"
 
 
 def largest_size(size: Tensor) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 FOURIER = 15  # kernel size from which on Fourier transforms are faster than sums
+SPECTRA = 2**25  # numbers that the filters of all frequencies may take
 
 
 def convolve_line(
@@ -17,7 +18,12 @@ def convolve_line(
     bias: Float[Tensor, " channels_out"],
 ) -> Float[Tensor, "batch cells channels_out"]:
     """Σ_v weight(v) h(u + v) + bias, with zeros around the array."""
-    if weight.shape[-1] >= FOURIER and not torch.compiler.is_compiling():
+    if torch.is_autocast_enabled(h.device.type):
+        # Before autograd sees them: the backward pass, outside autocast, must find one dtype too.
+        dtype = torch.get_autocast_dtype(h.device.type)
+        return DirectConvolution.apply(h.to(dtype), weight.to(dtype)) + bias
+    short = h.shape[1] * weight[..., 0].numel() <= SPECTRA
+    if weight.shape[-1] >= FOURIER and short and not torch.compiler.is_compiling():
         return FourierConvolution.apply(h, weight) + bias
     return DirectConvolution.apply(h, weight) + bias
 

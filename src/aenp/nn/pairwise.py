@@ -38,8 +38,8 @@ class PairwiseMLP(Kernel):
         )
         # Features first and pairs last: dot products and logits then need no permutation.
         logits = torch.ops.aenp.pairwise_mlp(
-            (query * query.shape[-1] ** -0.5).transpose(0, 1),
-            key.transpose(0, 1),
+            (query * query.shape[-1] ** -0.5).to(x.dtype).transpose(0, 1),
+            key.to(x.dtype).transpose(0, 1),
             x.permute(2, 0, 1),
             context_x.permute(2, 0, 1),
             *weights,

@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from aenp.nn.lattice import Lattice
+from aenp.nn.lattice import Lattice, largest_array, too_large
 
 WIDE = 2**14
 "Cells from which on it pays to look which of them matter."
+SUMS = 2**24
+"Numbers that the sums of some points over a part of the grid may take."
 
 
 def distances(
@@ -88,11 +90,27 @@ class ToGrid(nn.Module):
             empty = values.new_zeros(len(values), math.prod(lattice.shape), values.shape[-1])
             grid = empty.scatter_add(1, cells, values).unflatten(1, lattice.shape)
         else:
+            _check_weights(values, lattice.shape)
             scale = -0.5 * (-2 * self.log_lengthscale).exp()
             away = distances(*lattice.locate(x, y.dtype), lattice.shape)
-            grid = points_to_grid(values, [gaussian(distance.square(), scale) for distance in away])
+            weights = [gaussian(distance.square(), scale) for distance in away]
+            # Half precision has no room for what is divided by the density where that is small.
+            with torch.autocast(values.device.type, enabled=False):
+                grid = points_to_grid(values, weights)
         density, smoothed = grid.tensor_split([1], dim=-1)
         return torch.cat([density, smoothed / (density + 1e-6)], dim=-1)
+
+
+def _check_weights(values: Float[Tensor, "batch points channels"], shape: Sequence[int]) -> None:
+    """Raises an error if the weights of all points, and their products with the values, are too large."""
+    batch, points, channels = values.shape
+    widest = shape[0] if len(shape) == 1 else max(shape[0] * channels, math.prod(shape[1:]))
+    size = batch * points * widest * values.dtype.itemsize
+    if size > largest_array():
+        raise ValueError(
+            f"{batch} × {points} context points on a grid of {' × '.join(map(str, shape))} cells need "
+            f"{too_large(size)}. Give fewer, lower points_per_unit, or use on_grid=True for data on a lattice"
+        )
 
 
 class FromGrid(nn.Module):
@@ -157,43 +175,49 @@ def _moment(grid: Tensor, weights: list[Tensor], d: int, factor: Tensor) -> Tens
 class GaussianRead(torch.autograd.Function):
     """values_n = Σ_u exp(scale · |x_n − u|²) h(u), where each scale has its share of the channels.
 
-    Computed for a few tasks at a time, whose weights stay in the cache, and once more in the backward pass: memory is
-    linear in the numbers of points and of cells.
+    Computed for a few tasks at a time, whose weights stay in the cache, or for some points of one task, and once more
+    in the backward pass: memory is linear in the numbers of points and of cells.
     """
 
     @staticmethod
     def forward(ctx: Any, grid: Tensor, cell: Tensor, offset: Tensor, scales: Tensor) -> Tensor:
         ctx.save_for_backward(grid, cell, offset, scales)
         values = grid.new_empty(*cell.shape[:2], grid.shape[-1])
-        for rows in GaussianRead._batches(grid, cell):
-            squares = [away.square() for away in distances(cell[rows], offset[rows], grid.shape[1:-1])]
+        for rows, some in GaussianRead._parts(grid, cell, scales):
+            squares = [away.square() for away in distances(cell[rows, some], offset[rows, some], grid.shape[1:-1])]
             for scale, (start, end) in zip(scales, _shares(grid.shape[-1], len(scales)), strict=True):
                 weights = [gaussian(square, scale) for square in squares]
-                values[rows, :, start:end] = grid_to_points(grid[rows, ..., start:end], weights)
+                values[rows, some, start:end] = grid_to_points(grid[rows, ..., start:end], weights)
         return values
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         grid, cell, offset, scales = ctx.saved_tensors
-        to_grid, to_scales = torch.empty_like(grid), torch.zeros_like(scales)
+        to_grid, to_scales = torch.zeros_like(grid), torch.zeros_like(scales)
         to_offset = torch.zeros_like(offset)
-        for rows in GaussianRead._batches(grid, cell):
-            away = distances(cell[rows], offset[rows], grid.shape[1:-1])
+        for rows, some in GaussianRead._parts(grid, cell, scales):
+            away = distances(cell[rows, some], offset[rows, some], grid.shape[1:-1])
             squares = [distance.square() for distance in away]
             for k, (start, end) in enumerate(_shares(grid.shape[-1], len(scales))):
-                part, part_gradient = grid[rows, ..., start:end], gradient[rows, :, start:end]
+                part, part_gradient = grid[rows, ..., start:end], gradient[rows, some, start:end]
                 weights = [gaussian(square, scales[k]) for square in squares]
-                to_grid[rows, ..., start:end] = points_to_grid(part_gradient, weights)
+                to_grid[rows, ..., start:end] += points_to_grid(part_gradient, weights)
                 for d in range(len(away)):
                     # dw/dscale = w · distance², and dw/dx = −2 · scale · w · distance
                     to_scales[k] += (_moment(part, weights, d, squares[d]) * part_gradient).sum()
                     if ctx.needs_input_grad[2]:
                         slope = (_moment(part, weights, d, away[d]) * part_gradient).sum(dim=-1)
-                        to_offset[rows, :, d] -= 2 * scales[k] * slope
+                        to_offset[rows, some, d] -= 2 * scales[k] * slope
         return to_grid, None, to_offset if ctx.needs_input_grad[2] else None, to_scales
 
     @staticmethod
-    def _batches(grid: Tensor, cell: Tensor) -> list[slice]:
-        """Tasks whose weights fit in the cache together."""
-        step = max(1, 2**17 // (cell.shape[1] * max(grid.shape[1:-1])))
-        return [slice(start, start + step) for start in range(0, len(grid), step)]
+    def _parts(grid: Tensor, cell: Tensor, scales: Tensor) -> list[tuple[slice, slice]]:
+        """Tasks whose weights fit in the cache together, with all their points or as many as there is room for."""
+        (tasks, points), (first, *others) = cell.shape[:2], grid.shape[1:-1]
+        step = max(1, 2**17 // (points * max(grid.shape[1:-1])))
+        some = max(1, SUMS // (max(first, math.prod(others)) * -(-grid.shape[-1] // len(scales))))
+        return [
+            (slice(task, task + step), slice(point, point + some))
+            for task in range(0, tasks, step)
+            for point in range(0, points, some)
+        ]

@@ -1,0 +1,65 @@
+"""Arguments of commands: numbers within bounds, and places to write to, checked before any work is done."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
+from tyro.constructors import PrimitiveConstructorSpec
+
+
+def number(kind: type[int] | type[float], least: float, most: float, count: int = 1) -> PrimitiveConstructorSpec[Any]:
+    """An option that takes `count` numbers within these bounds."""
+
+    def read(words: list[str]) -> Any:
+        try:
+            values = tuple(map(kind, words))
+        except ValueError:
+            values = ()
+        if not values or not all(least <= value <= most for value in values):
+            what = f"{count} numbers" if count > 1 else "a whole number" if kind is int else "a number"
+            raise ValueError(f"expected {what} from {least} to {most}; got {shlex.join(words)}")
+        return values if count > 1 else values[0]
+
+    return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
+
+
+Seed = Annotated[int, number(int, 0, 2**63 - 1)]
+Count = Annotated[int, number(int, 1, 10**6)]
+OptionalCount = Annotated[int | None, arg(metavar="N"), number(int, 1, 10**9)]
+Text = Annotated[str | None, arg(metavar="NAME")]
+File = Annotated[Path | None, arg(metavar="PATH")]
+SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, arg(metavar="{none,exact,approx}")]
+
+
+LIMITS: dict[str, tuple[float, float]] = {
+    "steps": (1, 10**9),
+    "minutes": (1e-3, 10**6),
+    "learning_rate": (1e-12, 10**3),
+    "seed": (0, 2**63 - 1),
+    "threads": (1, 2**16),
+    "devices": (1, 2**16),
+    "num_nodes": (1, 1000),
+}
+"What options may be; more is not what anyone has asked for."
+
+
+def check_limits(options: Any) -> None:
+    """Raises an error that names the first option that is out of its limits."""
+    for name, (least, most) in LIMITS.items():
+        value = getattr(options, name, None)
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"{name} must be between {least:g} and {most:g}; got {value}")
+
+
+def check_place(path: Path, is_directory: bool = False) -> None:
+    """Raises an error if no such file or directory can be written."""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if there == path and path.is_dir() != is_directory:
+        raise OSError(f"{path} is a {'file' if is_directory else 'directory'}; choose another place to write to")
+    if there != path and not there.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written: {there} is a file; choose another place")
+    directory = there if there.is_dir() else there.parent
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {directory} is read-only; choose another place")

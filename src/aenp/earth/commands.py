@@ -1,0 +1,79 @@
+"""The commands for a scientist's own fields and stations: fit, predict."""
+
+import shlex
+import sys
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from aenp.arguments import File, Text, check_place
+from aenp.earth.field_model import FieldModel
+from aenp.earth.fitting import FitOptions, fit_in
+from aenp.earth.output import check_replaceable, write_prediction
+from aenp.shipped import find_model
+from aenp.training.directory import MODEL
+
+
+def fit(data: Positional[Path], options: FitOptions, out: Path = Path("runs/fit"), resume: bool = False) -> None:
+    """Train a model on your own field or stations. Ctrl-C saves it, and `--resume` continues.
+
+    Example: aenp fit t2m.nc --region 36 47 6 19 --minutes 20 --out runs/italy
+
+    Args:
+        data: a field in NetCDF, GRIB or Zarr, or a CSV table of stations with time, latitude, longitude and a value.
+        out: directory for the model, logs and checkpoints.
+        resume: continue the training in that directory, with the same arguments; minutes or steps may be larger.
+    """
+    check_place(out, is_directory=True)
+    outcome = fit_in(out, data, options, resume)[1]
+    done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
+    if not outcome.finished:
+        again = [word for word in sys.argv[1:] if word != "--resume"]
+        print(f"Stopped after {done}. Resume with:\n  {shlex.join(['aenp', *again, '--resume'])}")
+        sys.exit(130)
+    print(f"Finished after {done}. Predict with:")
+    weights = shlex.quote(str(out / MODEL))
+    print(f"  aenp predict --weights {weights} --context stations.csv --target grid.nc --out prediction.nc")
+
+
+def predict(
+    weights: str,
+    context: Path,
+    target: str,
+    out: Path,
+    variable: Text = None,
+    elevation: File = None,
+    plot: File = None,
+    coast: File = None,
+) -> None:
+    """Predict a field from observations: mean, standard deviation, the equivariant part, local effects.
+
+    Example: aenp predict --weights era5-2d/pttnp-approx --context stations.csv --target 36,47,6,19,0.25
+    --out prediction.nc --plot map.png
+
+    Args:
+        weights: a model that `aenp fit` wrote, or the name of a shipped one.
+        context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
+        target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees.
+        out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
+        variable: name of the values in the context; by default that in training, or the only one.
+        elevation: a topography in metres, for a model that sees elevation, where context or target have none.
+        plot: a map to draw.
+        coast: a file with topography or a land–sea mask, for coastlines on the map.
+    """
+    check_place(out, is_directory=out.suffix == ".zarr")
+    if out.suffix == ".zarr":
+        check_replaceable(out)
+    if plot is not None:
+        check_place(plot)
+    model = find_model(weights)
+    if not isinstance(model, FieldModel):
+        raise ValueError(f"{weights} has no units: it is not a model of a field, such as `aenp fit` makes")
+    observed = model.observed(context, variable, elevation)
+    prediction = model.predict(observed, target, "value", elevation, progress=sys.stderr.isatty()).load()
+    written = []
+    if plot is not None:
+        from aenp.earth.maps import map_prediction
+
+        written = [map_prediction(prediction, observed, plot, coast)]
+    print(*[write_prediction(prediction, out), *written], sep="\n")

@@ -1,0 +1,266 @@
+"""FieldModel: a neural process together with the coordinates and units of the data it was trained on."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float
+from numpy import ndarray
+from numpy.typing import ArrayLike
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor, nn
+
+from aenp._version import __version__
+from aenp.configured import Configured
+from aenp.earth.frame import Frame, Variable
+from aenp.earth.gridded import FieldLike
+from aenp.earth.places import PlacesLike, chunked, elevation_or_error, open_places
+from aenp.earth.points import PointsLike, open_points
+from aenp.earth.sources import converted, describe
+from aenp.process import NeuralProcess
+from aenp.saving import load_as, save
+from aenp.task import Task
+
+CHUNK = 4096
+"Targets that are decoded at a time."
+FAR = 20
+"Standard deviations between the middle of a context and the mean in training, beyond which it is something else."
+DESCRIPTIONS = {
+    "mean": "predicted {}",
+    "std": "standard deviation of the predicted {}",
+    "equivariant_mean": "{} predicted by the equivariant part of the model",
+    "local_effect": "effect of the place on the predicted {}, mean minus equivariant_mean",
+}
+
+
+class FieldModel(Configured, nn.Module):
+    """A model of fields on the globe, which takes and gives tables and data sets in the user's units.
+
+    Args:
+        process: the neural process; its inputs are the frame's axes, its outputs the frame's variables.
+        frame: the coordinates and units of its training data.
+    """
+
+    def __init__(self, process: NeuralProcess, frame: Frame) -> None:
+        super().__init__()
+        sizes = len(frame.axes), len(frame.variables)
+        if (process.dim_x, process.dim_y) != sizes:
+            raise ValueError(
+                f"the frame needs dim_x={sizes[0]} and dim_y={sizes[1]}; got {process.dim_x} and {process.dim_y}"
+            )
+        self.process, self.frame = process, frame
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to one file, which appears under its name only when it is whole."""
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], device: str = "cpu") -> "FieldModel":
+        """The model that was saved at `path`, in evaluation mode."""
+        return load_as(FieldModel, path, device)
+
+    def predict(
+        self,
+        context: PointsLike,
+        target: PlacesLike,
+        variable: str | None = None,
+        elevation: FieldLike | None = None,
+        progress: bool = False,
+    ) -> xr.Dataset:
+        """What to expect at the target's places, given what was observed elsewhere.
+
+        The result lies on the target's own coordinates. It has the `mean` and `std` of the predictive distribution, the
+        `equivariant_mean`, their difference, the `local_effect`, and `in_domain`, whether a place is within the box of
+        the training data; a model of several variables has the first four for each, as `t2m_mean`.
+
+        A model that does not see time predicts each time from the observations of that time: the target's times that
+        the context has too, or all of the context's if the target has none. Where a table gives each place its own
+        time, places without observations of that time come out as NaN, as do those without coordinates. A model that
+        sees time predicts every time from all observations. Where the target's data are Dask arrays, the result is a
+        Dask graph with the same chunks. The model is in evaluation mode afterwards.
+
+        Args:
+            context: a table with latitude, longitude, a value and perhaps time and elevation; a gridded field with NaN
+                where nothing was observed; or a file of either kind.
+            target: a table, data set or field with latitude and longitude, or a file of one, or the two as a mapping.
+            variable: the name of the values in `context`; by default the name in training, or the only one.
+            elevation: a topography in metres, from which a model that sees elevation takes what context and target do
+                not tell; the sea counts as zero.
+            progress: show a progress bar.
+        """
+        self.eval()
+        observed = self.observed(context, variable, elevation)
+        places = open_places(target, observed, "time" in self.frame.axes)
+        if "elevation" in self.frame.axes:
+            places = places.with_elevation(elevation, describe(target))
+        x = {name: axis.x(places.coordinates[name].values) for name, axis in self.frame.axes.items()}
+        for name, values in x.items():
+            if not np.isfinite(values).any():
+                raise ValueError(f"{describe(target)} has no {name} that is known; the model needs it at each place")
+        corners = torch.tensor([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)]).unsqueeze(0)
+        times, tables = places.times_apart(observed, "time" in self.frame.axes)
+        contexts = [None if table is None else self._context(table, corners) for table in tables]
+        arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
+        lazy = any(argument.chunks is not None for argument in arguments)
+        outputs = self._outputs()
+        with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
+            line = bar.add_task("predicting", total=arguments[0].size)
+            arrays = xr.apply_ufunc(
+                self._predict,
+                *arguments,
+                kwargs={
+                    "names": list(places.coordinates),
+                    "times": times,
+                    "contexts": contexts,
+                    "encoded": {},
+                    "advance": None if lazy else partial(bar.advance, line),
+                },
+                output_core_dims=[[] for _ in outputs],
+                dask="parallelized",
+                output_dtypes=[np.float32] * len(outputs),
+            )
+        result = xr.Dataset(dict(zip(outputs, arrays, strict=True)))
+        where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
+        result["in_domain"] = xr.apply_ufunc(self._inside, *where, dask="parallelized", output_dtypes=[bool])
+        return self._described(result.assign_coords(places.labels))
+
+    def observed(
+        self, context: PointsLike, variable: str | None = None, elevation: FieldLike | None = None
+    ) -> pd.DataFrame:
+        """The observations as a table, as `open_points` gives it; in the model's units."""
+        if len(self.frame.variables) == 1:
+            observed = self._observed(context, self.frame.variables[0], variable)
+        else:
+            tables = [
+                self._observed(context, each, each.name).rename(columns={"value": each.name})
+                for each in self.frame.variables
+            ]
+            observed = tables[0]
+            for table in tables[1:]:
+                observed = observed.merge(table, how="outer")
+            if observed.dropna(subset=(names := [each.name for each in self.frame.variables])).empty:
+                raise ValueError(f"{describe(context)} has no place where all of {', '.join(names)} were observed")
+        if "time" in self.frame.axes and "time" not in observed:
+            raise ValueError(f"{describe(context)} has no time, which the model sees; add a column `time`")
+        if "elevation" in self.frame.axes:
+            known = observed.get("elevation", pd.Series(np.nan, observed.index))
+            where = observed["latitude"].to_numpy(), observed["longitude"].to_numpy()
+            observed = observed.assign(
+                elevation=elevation_or_error(known.to_numpy(float), *where, elevation, describe(context))
+            )
+            if observed["elevation"].isna().any():
+                raise ValueError(
+                    f"{describe(context)} has places that the topography does not cover; add their `elevation`"
+                )
+        return observed
+
+    def _observed(self, context: PointsLike, expected: Variable, variable: str | None) -> pd.DataFrame:
+        """The observations of one variable."""
+        try:
+            observed = open_points(context, variable or expected.name)
+        except ValueError:
+            if variable is not None:
+                raise
+            observed = open_points(context)
+        both, values = "the context and the model's training data", observed["value"].to_numpy(float)
+        observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
+        observed.attrs["units"] = expected.units
+        middle = float(observed["value"].median())
+        if abs(expected.y(middle)) > FAR:
+            raise ValueError(
+                f"{describe(context)}: values are about {middle:.4g}; the model was trained on {expected.name} of "
+                f"{expected.mean:.4g} ± {expected.std:.2g} {expected.units}. Check variable and units"
+            )
+        return observed
+
+    def _context(self, observed: pd.DataFrame, corners: Float[Tensor, "1 2 dim_x"]) -> Task:
+        """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""
+        x = self.frame.x({name: observed[name].to_numpy() for name in self.frame.axes})
+        names = ["value"] if len(self.frame.variables) == 1 else [each.name for each in self.frame.variables]
+        y = [each.y(observed[name].to_numpy(float)) for name, each in zip(names, self.frame.variables, strict=True)]
+        yc = torch.from_numpy(np.stack(y, axis=-1)).to(self.process.dtype)
+        return Task(torch.from_numpy(x).unsqueeze(0), yc.unsqueeze(0), corners)
+
+    def _predict(
+        self,
+        *places: ndarray,
+        names: Sequence[str],
+        times: ndarray | None,
+        contexts: Sequence[Task | None],
+        encoded: dict[int, tuple[Any, Any]],
+        advance: Callable[[int], None] | None,
+    ) -> tuple[ndarray, ...]:
+        """Each of the outputs at the places, whose coordinates have these names."""
+        coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
+        x = self.frame.x({name: coordinates[name] for name in self.frame.axes})
+        number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
+        out = np.full((len(self._outputs()), len(x)), np.nan, np.float32)
+        # Neighbours come together: a chunk of them sees a small part of a wide grid.
+        order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
+        order = order[np.isfinite(x[order]).all(axis=1)]
+        with torch.no_grad():
+            for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+                which = int(number[index[0]]) if len(index) else 0
+                context = contexts[which]
+                if context is None or not len(index):
+                    continue
+                states = encoded.get(which)
+                if states is None:
+                    states = self._encode(context)
+                    encoded.clear()  # one at a time is kept; a thread that still needs another has it
+                    encoded[which] = states
+                for some in np.array_split(index, -(-len(index) // CHUNK)):
+                    out[:, some] = self._moments(states, x[some])
+                    if advance is not None:
+                        advance(len(some))
+        return tuple(values.reshape(places[0].shape) for values in out)
+
+    def _inside(self, *places: ArrayLike) -> ndarray:
+        return self.frame.inside(dict(zip(self.frame.axes, places, strict=True)))
+
+    def _encode(self, context: Task) -> tuple[Any, Any]:
+        """The context as the model represents it, with its fixed inputs and without."""
+        state = self.process.encode(context)
+        if self.process.fixed_inputs is None:
+            return state, state
+        with self.process.equivariant():
+            return state, self.process.encode(context)
+
+    def _moments(self, states: tuple[Any, Any], x: Float[ndarray, "points dim_x"]) -> Float[ndarray, "outputs points"]:
+        """Each of the outputs at `x`."""
+        xt = torch.from_numpy(x).unsqueeze(0)
+        approximate = self.process.likelihood(self.process.decode(states[0], xt))
+        mean = equivariant = approximate.mean[0]
+        if states[1] is not states[0]:
+            with self.process.equivariant():
+                equivariant = self.process.likelihood(self.process.decode(states[1], xt)).mean[0]
+        moments = torch.stack([mean, approximate.stddev[0], equivariant, mean - equivariant]).numpy()
+        scale, shift = (np.array([getattr(v, name) for v in self.frame.variables]) for name in ("std", "mean"))
+        moments = scale * moments + shift * np.array([1.0, 0.0, 1.0, 0.0])[:, None, None]
+        return moments.transpose(2, 0, 1).reshape(-1, len(x))
+
+    def _outputs(self) -> dict[str, tuple[str, Variable]]:
+        """What a prediction tells, by name: which of `DESCRIPTIONS`, of which variable."""
+        several = len(self.frame.variables) > 1
+        return {
+            f"{each.name}_{key}" if several else key: (key, each)
+            for each in self.frame.variables
+            for key in DESCRIPTIONS
+        }
+
+    def _described(self, result: xr.Dataset) -> xr.Dataset:
+        """The result with CF metadata; a model without symmetry has no equivariant part."""
+        for name, (key, variable) in self._outputs().items():
+            description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
+            result[name].attrs = {"long_name": description, "units": variable.units}
+            if self.process.symmetry == "none" and key in ("equivariant_mean", "local_effect"):
+                result = result.drop_vars(name)
+        result["in_domain"].attrs = {"long_name": "within the box of the training data"}
+        result.attrs = {"Conventions": "CF-1.11", "source": f"aenp {__version__}, {self.process.label}"}
+        return result

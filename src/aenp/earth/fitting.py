@@ -1,0 +1,271 @@
+"""fit: a model of a scientist's own field or stations, with settings that suit most."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float
+from numpy import ndarray
+from tyro.conf import arg
+
+from aenp.arguments import Text, check_limits
+from aenp.data.patches import Patches
+from aenp.data.stream import TaskSource
+from aenp.data.windows import Windows
+from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import Axis, Frame, Variable
+from aenp.earth.gridded import open_gridded
+from aenp.earth.points import PointsLike, is_scattered, open_points
+from aenp.earth.sources import Period, Region
+from aenp.fixed_inputs import FixedInputs
+from aenp.models import make
+from aenp.models.scales import points_per_unit, wavelengths
+from aenp.process import NeuralProcess, Symmetry
+from aenp.task import Task
+from aenp.training.loop import Outcome, train
+from aenp.training.recipe import Recipe
+
+IN_MEMORY = 2**30
+"Bytes up to which a field is read as a whole."
+CELLS_PER_UNIT = 16
+POINTS_IN_WINDOW = 128
+MIN_POINTS = 8
+"Observations that a task has at least."
+PLACE = ("latitude", "longitude")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
+    "pttnp": {"attention": "spectral", "pseudo_tokens": 64, "pseudo_spread": 0.7, "dim": 64, "heads": 4, "layers": 4},
+    "convcnp": {"channels": 32, "layers": 7},
+    "relaxedconvcnp": {"channels": 32, "layers": 7},
+    "equivcnp": {"group": "C8", "channels": 32, "layers": 5},
+}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Tasks in a model's units, for training and for validation, and the frame that these units are of."""
+
+    source: TaskSource
+    validation: list[Task]
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What to train on which part of the data, and for how long.
+
+    Args:
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        symmetry: approx learns local effects too; exact is the same everywhere; none knows no symmetry.
+        minutes: how long to train.
+        variable: name of the values, where there are several.
+        region: south, north, west, east in degrees; by default all of the data.
+        period: first and last date, such as 2019-03-01 2019-03-15.
+        steps: a number of training steps, in place of minutes.
+        seed: of parameters, tasks and dropout.
+    """
+
+    family: str = "convcnp"
+    symmetry: Symmetry = "approx"
+    minutes: float = 20.0
+    variable: Text = None
+    region: Annotated[Region | None, arg(metavar="S N W E")] = None
+    period: Annotated[Period | None, arg(metavar="FIRST LAST")] = None
+    steps: Annotated[int | None, arg(metavar="N")] = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.family not in OPTIONS:
+            raise ValueError(f"family must be one of {', '.join(OPTIONS)}; got {self.family!r}")
+        check_limits(self)
+        if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
+            raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
+
+
+def fit(
+    data: PointsLike,
+    family: str = "convcnp",
+    symmetry: Symmetry = "approx",
+    minutes: float = 20.0,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    **options: Any,
+) -> FieldModel:
+    """A model trained on the fields or stations in `data`: given a few observations, it predicts all of a field.
+
+    Ctrl-C ends the training early and returns the model as it is then.
+
+    Args:
+        data: a field `(time, latitude, longitude)` as xarray has it, or a table with time, latitude, longitude and a
+            value, or a file of either kind.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` knows no symmetry.
+        minutes: how long to train.
+        out: directory for the model, logs and checkpoints; by default none is kept.
+        resume: continue the training in `out`.
+        options: `variable`, `region`, `period`, `steps` and `seed`, as in `FitOptions`.
+    """
+    if resume and out is None:
+        raise ValueError("resume needs `out`, the directory of the run")
+    chosen = FitOptions(family, symmetry, minutes, **options)
+    with TemporaryDirectory() as temporary:
+        return fit_in(temporary if out is None else out, data, chosen, resume)[0]
+
+
+def fit_in(
+    out: str | os.PathLike[str], data: PointsLike, options: FitOptions, resume: bool
+) -> tuple[FieldModel, Outcome]:
+    """As `fit`, in a directory; tells also how far the training came."""
+    own = prepare(data, options.variable, options.region, options.period)
+    saved = Path(out) / "model.safetensors"
+    if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
+        raise ValueError(
+            f"the run in {out} was fitted to other data; resume it with the same data, variable, region and period"
+        )
+    process = _model(options.family, options.symmetry, own, options.seed)
+    recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
+
+    def framed(process: NeuralProcess) -> FieldModel:
+        return FieldModel(process, own.frame)
+
+    outcome = train(
+        process,
+        own.source,
+        recipe,
+        out,
+        options.minutes if options.steps is None else None,
+        options.seed,
+        own.validation,
+        resume=resume,
+        wrap=framed,
+    )
+    return framed(process).eval(), outcome
+
+
+def prepare(
+    data: PointsLike,
+    variable: str | None = None,
+    region: Region | None = None,
+    period: Period | None = None,
+) -> Data:
+    """The data as tasks: the first nine tenths of the dates for training, the others for validation."""
+    if is_scattered(data):
+        return _from_points(open_points(data, variable, region, period))
+    return _from_field(open_gridded(data, variable, region, period))
+
+
+class Normalised:
+    """A field in a model's unit, read and computed as it is sliced."""
+
+    def __init__(self, field: Any, variable: Variable) -> None:
+        self.field, self.variable, self.shape = field, variable, field.shape
+
+    def __len__(self) -> int:
+        return len(self.field)
+
+    def __getitem__(self, part: Any) -> Any:
+        if isinstance(part, slice):
+            return Normalised(self.field[part], self.variable)
+        return self.variable.y(np.asarray(self.field[part])).astype(np.float32)
+
+
+def _from_field(field: xr.DataArray) -> Data:
+    """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
+    if min(field.shape[1:]) < 4:
+        raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
+    field = field.assign_coords(longitude=unwrap_longitudes(field.longitude.values)).sortby("longitude")
+    latitude, longitude = field.latitude.values, field.longitude.values
+    if field.nbytes <= IN_MEMORY:
+        field = field.load()
+    steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
+    frame = _frame(latitude, longitude, steps, CELLS_PER_UNIT * max(steps), field.mean(), field.std(), field)
+    axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
+
+    def patches(values: Any) -> Patches:
+        return Patches(values, axes, min(32, *field.shape[1:]), (0.01, 1 / 3), equal_sizes=True, num_targets=256)
+
+    return _data(patches, Normalised(field.data, frame.variables[0]), frame)
+
+
+def _from_points(table: pd.DataFrame) -> Data:
+    """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
+    name = table.attrs.get("name", "value")
+    table = table if "time" in table else table.assign(time=pd.Timestamp(0))
+    wide = table.pivot_table(index="time", columns=["latitude", "longitude"], values="value")
+    latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
+    longitude = unwrap_longitudes(longitude)
+    together = wide.notna().sum(axis=1).median()
+    if together < MIN_POINTS:
+        raise ValueError(
+            f"most times have fewer than {MIN_POINTS} observations, in the median {together:g}: too few to learn how "
+            "places go together. If stations report at slightly different times, round these, as by "
+            "table.time.dt.floor('h')"
+        )
+    area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
+    degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
+    values = table["value"]
+    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, name)
+    places = frame.x({"latitude": latitude, "longitude": longitude})
+    scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
+    return _data(lambda values: Windows(values, places, extent=2.0, min_points=MIN_POINTS), scaled, frame)
+
+
+def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
+    """The longitudes, those west of the widest gap moved once round the globe: a region across the date line is one."""
+    order = np.sort(longitude)
+    gaps = np.diff(order, append=order[0] + 360)
+    west = order[np.argmax(gaps)]
+    return np.where(longitude <= west, longitude + 360, longitude) if west < order[-1] else longitude
+
+
+def _frame(
+    latitude: ndarray,
+    longitude: ndarray,
+    steps: Sequence[float],
+    degrees: float,
+    mean: Any,
+    std: Any,
+    data: xr.DataArray | pd.DataFrame,
+    name: str | None = None,
+) -> Frame:
+    """The frame of data at these places, each of which stands for the cell around it."""
+    mean, std = float(mean), float(std)
+    if not std > 0:
+        raise ValueError(f"the values are all the same or missing: mean {mean:g}, standard deviation {std:g}")
+    axes = []
+    for kind, values, step in zip(PLACE, (latitude, longitude), steps, strict=True):
+        low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
+        axes.append(Axis(kind, degrees, (low + high) / 2, low, high))
+    units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
+    return Frame(axes, [Variable(name or str(data.name), mean, std, units, long_name)])
+
+
+def _data(make: Callable[[Any], TaskSource], values: Any, frame: Frame) -> Data:
+    held_out = len(values) // 10
+    validation = [make(values[-held_out:]).batch(16, index, seed=0) for index in range(4)] if held_out else []
+    return Data(make(values[: len(values) - held_out]), validation, frame)
+
+
+def _model(family: str, symmetry: Symmetry, data: Data, seed: int) -> NeuralProcess:
+    """An untrained model with sizes and scales that suit the data."""
+    tasks = [data.source.batch(16, index, seed=0) for index in range(4)]
+    options = dict(OPTIONS[family])
+    if "attention" in options:
+        options["wavelengths"] = wavelengths(tasks)
+    else:
+        options["points_per_unit"] = points_per_unit(tasks)
+    torch.manual_seed(seed)
+    fixed_inputs = None
+    if symmetry == "approx":
+        fixed_inputs = FixedInputs(2, num=32, domain=data.frame.domain, dropout=0.1, fourier=4)
+        if "attention" in options:
+            options["fixed_at_targets"] = True
+    return make(family, symmetry, 2, 1, fixed_inputs, **options)

@@ -1,0 +1,119 @@
+"""Frame: the coordinates and variables of a field in the user's units, and what they are in a model's."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from aenp.configured import Configured
+from aenp.earth.sources import TOLERANCE
+
+EPOCH = np.datetime64("1970-01-01")
+AXES = ("latitude", "longitude", "time", "elevation")
+
+
+class Axis(Configured):
+    """x = (value − origin) / unit along one coordinate.
+
+    Args:
+        name: latitude or longitude in degrees, time in days since 1970-01-01, or elevation in metres.
+        unit: the length of one unit of x.
+        origin: the value where x is zero.
+        low: the smallest value in training; None if that does not matter.
+        high: the largest.
+    """
+
+    def __init__(
+        self, name: str, unit: float, origin: float = 0.0, low: float | None = None, high: float | None = None
+    ) -> None:
+        if name not in AXES:
+            raise ValueError(f"an axis must be one of {', '.join(AXES)}; got {name!r}")
+        if not (0 < unit < math.inf and math.isfinite(origin)):
+            raise ValueError(f"{name}: unit must be positive and origin finite; got {unit} and {origin}")
+        if (low is None) != (high is None) or not (low is None or high is None or -math.inf < low <= high < math.inf):
+            raise ValueError(f"{name}: low and high are both None, or both finite and low ≤ high; got {low} and {high}")
+        self.name, self.unit, self.origin = name, unit, origin
+        self.low = -math.inf if low is None else float(low)
+        self.high = math.inf if high is None else float(high)
+
+    @property
+    def bounded(self) -> bool:
+        return math.isfinite(self.low)
+
+    def x(self, values: ArrayLike) -> Float[ndarray, "*points"]:
+        """Values in the model's unit; times may be dates, and longitudes of either way round the globe."""
+        values = np.asarray(values)
+        if np.issubdtype(values.dtype, np.datetime64):
+            values = (values - EPOCH) / np.timedelta64(1, "D")
+        offset = np.asarray(values, float) - self.origin
+        if self.name == "longitude" and self.bounded:
+            middle = (self.low + self.high) / 2 - self.origin
+            # Whole turns are taken off, so that what needs none is not rounded.
+            offset = offset - 360 * np.floor((offset - middle + 180) / 360)
+        return np.asarray(offset / self.unit)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The values in training, in the model's unit; None if they do not matter."""
+        if not self.bounded:
+            return None
+        return (self.low - self.origin) / self.unit, (self.high - self.origin) / self.unit
+
+
+class Variable(Configured):
+    """y = (value − mean) / std for one variable.
+
+    Args:
+        name: such as t2m.
+        mean: of the training values.
+        std: their standard deviation.
+        units: such as K.
+        long_name: the name in words.
+    """
+
+    def __init__(self, name: str, mean: float, std: float, units: str = "", long_name: str = "") -> None:
+        if not (math.isfinite(mean) and 0 < std < math.inf):
+            raise ValueError(f"{name}: mean must be finite and std positive; got {mean} and {std}")
+        self.name, self.mean, self.std, self.units, self.long_name = name, mean, std, units, long_name
+
+    def y(self, values: Any) -> Any:
+        """Values in the model's unit."""
+        return (values - self.mean) / self.std
+
+
+class Frame(Configured):
+    """Between a user's coordinates and values and a model's x and y.
+
+    Args:
+        axes: the coordinates that a model sees, in the order of x: latitude, longitude, and perhaps time and elevation.
+        variables: what it predicts, in the order of y.
+    """
+
+    def __init__(self, axes: Sequence[Axis], variables: Sequence[Variable]) -> None:
+        self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
+        if len(self.axes) < len(axes) or not {"latitude", "longitude"} <= set(self.axes):
+            raise ValueError(f"axes are latitude, longitude and others; got {[axis.name for axis in axes]}")
+        if not self.variables:
+            raise ValueError("a frame needs a variable; got none")
+        names = [each.name for each in self.variables]
+        if len(set(names)) < len(names):
+            raise ValueError(f"variables need names of their own; got {', '.join(names)}")
+
+    @property
+    def domain(self) -> list[tuple[float, float] | None]:
+        """The box of the training data in the model's units."""
+        return [axis.interval for axis in self.axes.values()]
+
+    def x(self, coordinates: Mapping[str, ArrayLike]) -> Float[ndarray, "*points dim_x"]:
+        """Places, of which the frame's coordinates are given by name, in the model's units."""
+        return np.stack(np.broadcast_arrays(*(axis.x(coordinates[name]) for name, axis in self.axes.items())), axis=-1)
+
+    def inside(self, coordinates: Mapping[str, ArrayLike]) -> Bool[ndarray, "*points"]:
+        """Whether each place is in the box of the training data, edges included."""
+        x, slack = self.x(coordinates), [TOLERANCE / axis.unit for axis in self.axes.values()]
+        lower, upper = np.array([interval or (-math.inf, math.inf) for interval in self.domain]).T
+        return np.asarray(((x >= lower - slack) & (x <= upper + slack)).all(axis=-1))

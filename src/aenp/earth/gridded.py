@@ -1,0 +1,151 @@
+"""Gridded fields from any file that xarray opens, in one standard form."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from aenp.earth.sources import (
+    FieldLike,
+    Period,
+    Region,
+    check_degrees,
+    converted,
+    describe,
+    find,
+    inside,
+    no_data,
+    open_dataset,
+    pick,
+    units_of,
+    with_coordinates,
+    wrap,
+)
+
+DIMS = ("time", "latitude", "longitude")
+
+
+def open_gridded(
+    source: FieldLike, variable: str | None = None, region: Region | None = None, period: Period | None = None
+) -> xr.DataArray:
+    """The field as `(time, latitude, longitude)`: all ascending, longitudes in [−180, 180), with its own attributes.
+
+    Data are read in chunks, only when they are needed. A field without time has one step, without a date. In a region
+    across the date line longitudes go on beyond 180.
+
+    Args:
+        source: a NetCDF, GRIB or Zarr file, or an xarray object.
+        variable: its name, here or in another product; by default the only one with coordinates.
+        region: south, north, west, east in degrees, borders included; if west > east, it lies across the date line
+            or, in degrees from 0 to 360, across Greenwich.
+        period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
+    """
+    where = describe(source)
+    field = pick(with_coordinates(open_dataset(source), *DIMS), variable, where)
+    whole = _standard(field if field.chunks else field.chunk("auto"), where)
+    if period is not None and "time" not in whole.coords:
+        raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
+    field = whole.assign_coords(longitude=_replaced(whole.longitude, wrap(whole.longitude.values, region)))
+    for name in (name for name in DIMS if name in field.coords):
+        field = _ascending(field, name)
+        field = _where(field, name, inside(name, field[name].values, region, period))
+    if 0 in field.shape:
+        raise no_data(where, region, period, {name: whole[name] for name in DIMS if name in whole.coords})
+    return field
+
+
+def elevation_at(topography: FieldLike, latitude: ArrayLike, longitude: ArrayLike) -> Float[ndarray, "..."]:
+    """Metres above sea level by bilinear interpolation; NaN outside the grid and beside missing values.
+
+    Heights below zero stay: those of the sea floor, where the topography has it, and of land below sea level. A global
+    grid has no seam. Only chunks around the points are read.
+
+    Args:
+        topography: a gridded field of heights without time, as for `open_gridded`.
+        latitude: degrees; any shape that broadcasts with that of `longitude`.
+        longitude: degrees, from −180 or from 0.
+    """
+    where, field = describe(topography), open_gridded(topography)
+    if field.sizes["time"] > 1 or min(field.shape[1:]) < 2:
+        raise ValueError(f"{where}: elevation needs one field of at least 2 × 2 points; it has {dict(field.sizes)}")
+    y, x = np.broadcast_arrays(np.asarray(latitude, float), wrap(np.asarray(longitude, float)))
+    rows, u, in_rows = _bracket(field.latitude.values.astype(float), y.ravel(), np.inf)
+    columns, v, in_columns = _bracket(field.longitude.values.astype(float), x.ravel(), 360.0)
+    corners = (
+        field[0].isel(latitude=(("i", "point"), rows), longitude=(("j", "point"), columns)).transpose("i", "j", ...)
+    )
+    weights = np.stack([1 - u, u])[:, None] * np.stack([1 - v, v])
+    heights = np.where(weights == 0, 0.0, weights * corners.values).sum((0, 1))
+    heights = np.where(in_rows & in_columns, heights, np.nan).reshape(y.shape)
+    return converted(heights, units_of(field.attrs), "m", f"elevation from {where}")
+
+
+def _bracket(axis: ndarray, at: ndarray, turn: float) -> tuple[ndarray, ndarray, ndarray]:
+    """The nodes before and after each point, its fraction of the way in [0, 1), and whether it is on the grid.
+
+    The first node follows the last, `turn` further on. The widest step is a gap in the grid, unless another is about
+    as wide.
+    """
+    nodes = np.append(axis, axis[0] + turn)
+    steps = np.diff(nodes)
+    second, widest = np.sort(steps)[-2:]
+    before = np.searchsorted(axis, at, side="right") - 1
+    way, step = np.where(before < 0, at + turn, at) - nodes[before % len(axis)], steps[before % len(axis)]
+    between = (way == 0) | (np.isfinite(way) & ((step < widest) | (widest < 1.5 * second)))
+    fraction = np.divide(way, step, out=np.zeros(way.shape), where=between)
+    return np.stack([before % len(axis), (before + 1) % len(axis)]), fraction, between
+
+
+def _standard(field: xr.DataArray, where: str) -> xr.DataArray:
+    """The field with standard names and dimensions."""
+    field = field.squeeze()
+    found = {kind: name for kind in DIMS if (name := find(field.coords, kind)) is not None}
+    _check_dimensions(field, found, where)
+    field = field.drop_vars([name for name in field.coords if name not in found.values()])
+    dimensions = {field[name].dims[0]: name for name in found.values() if field[name].ndim}
+    field = field.swap_dims(dimensions).rename({name: kind for kind, name in found.items() if name != kind})
+    field = field.expand_dims([kind for kind in DIMS if kind not in field.dims]).transpose(*DIMS)
+    check_degrees(field.latitude.values, field.longitude.values, where)
+    return field
+
+
+def _check_dimensions(field: xr.DataArray, found: Mapping[str, str], where: str) -> None:
+    """Raises an error if the field has dimensions other than latitude, longitude and time."""
+    dims = {name: field[name].dims for name in found.values()}
+    points = "; `open_points` takes scattered points and curved grids"
+    for kind, name in found.items():
+        if len(dims[name]) > 1:
+            raise ValueError(f"{where}: {kind} {name} has the dimensions {dims[name]}, but a grid needs one{points}")
+    used = [d for each in dims.values() for d in each]
+    shared = [d for d in used if used.count(d) > 1]
+    if shared:
+        names = [name for name, own in dims.items() if shared[0] in own]
+        raise ValueError(f"{where}: {' and '.join(names)} share the dimension {shared[0]}, so it is not a grid{points}")
+    extra = {str(d): size for d, size in field.sizes.items() if d not in used}
+    if extra:
+        raise ValueError(f"{where}: {field.name} has further dimensions {extra}; select one index of each, and give "
+                         "times as dates")  # fmt: skip
+
+
+def _replaced(coordinate: xr.DataArray, values: ndarray) -> xr.DataArray:
+    """The coordinate with other values and the same attributes."""
+    return xr.DataArray(values, dims=coordinate.dims, attrs=coordinate.attrs)
+
+
+def _ascending(field: xr.DataArray, name: str) -> xr.DataArray:
+    """The field in ascending order along this dimension, without duplicates; a mere reversal is free."""
+    index = field.indexes[name]
+    if index.is_monotonic_decreasing:
+        field, index = field.isel({name: slice(None, None, -1)}), index[::-1]
+    if not index.is_monotonic_increasing:
+        field = field.sortby(name)
+    return field if index.is_unique else field.drop_duplicates(name)
+
+
+def _where(field: xr.DataArray, name: str, keep: ndarray) -> xr.DataArray:
+    """The part of an ordered dimension to keep, which is one slice."""
+    kept = np.flatnonzero(keep)
+    return field.isel({name: slice(kept[0], kept[-1] + 1) if len(kept) else slice(0, 0)})

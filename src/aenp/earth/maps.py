@@ -1,0 +1,138 @@
+"""Maps of predictions, with coastlines."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from numpy import ndarray
+
+from aenp.earth.gridded import open_gridded
+from aenp.earth.sources import find
+from aenp.evaluation.plots import save_figure
+
+EFFECT = "RdBu_r"
+"The colours of effects, white at zero."
+PANELS = {
+    "mean": ("prediction", "viridis"),
+    "std": ("standard deviation", "magma"),
+    "equivariant_mean": ("equivariant part", "viridis"),
+    "local_effect": ("local effect", EFFECT),
+}
+
+
+def map_prediction(
+    prediction: xr.Dataset, observed: pd.DataFrame, file: Path, coast: str | os.PathLike[str] | None = None
+) -> Path:
+    """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
+
+    Args:
+        prediction: what `FieldModel.predict` gives; of several times the first is drawn.
+        observed: the observations, as `open_points` gives them.
+        file: the picture to write.
+        coast: a topography or land–sea mask, whose shore is drawn as coastline.
+    """
+    time = find(prediction.coords, "time")
+    if time is not None:
+        when = pd.Timestamp(prediction[time].values.min())
+        if prediction[time].ndim:
+            first = np.flatnonzero(prediction[time] == when)
+            alone = prediction[time].dims == (time,)
+            prediction = prediction.isel({prediction[time].dims[0]: first[0] if alone else first})
+        observed = observed[observed["time"] == when] if "time" in observed else observed
+    panels = [name for name in PANELS if name in prediction]
+    shore = None if coast is None else open_gridded(coast)
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4 * len(panels), 4), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    limits = _limits(prediction, ["mean", "equivariant_mean"])
+    for axis, name in zip(axes[0], panels, strict=True):
+        title, colours = PANELS[name]
+        low, high = limits if name in ("mean", "equivariant_mean") else _limits(prediction, [name])
+        image = _draw(axis, prediction[name], colours, low, high)
+        figure.colorbar(image, ax=axis, label=f"{title} [{prediction[name].attrs.get('units') or '1'}]", shrink=0.8)
+        limits_of = axis.get_xlim(), axis.get_ylim()
+        longitude = _near(observed["longitude"].to_numpy(), sum(limits_of[0]) / 2)
+        axis.scatter(longitude, observed["latitude"], s=4, c="white", edgecolors="black", linewidths=0.4)
+        axis.set(xlim=limits_of[0], ylim=limits_of[1])
+        axis.set(title=title, xlabel="longitude [°]")
+        if shore is not None:
+            draw_coast(axis, shore)
+    axes[0, 0].set_ylabel("latitude [°]")
+    date = "" if time is None else f", {when:%Y-%m-%d %H:%M}"
+    figure.suptitle(f"{prediction['mean'].attrs['long_name']}{date}")
+    return save_figure(figure, file)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map: its title, a field on a grid or at points, its unit, and its colours."""
+
+    title: str
+    values: xr.DataArray
+    unit: str
+    colours: str = "viridis"
+
+
+def map_panels(panels: Sequence[Panel], file: Path, coast: Path, columns: int = 3) -> Path:
+    """The panels in rows, with coastlines; those with the same unit share a scale, and effects are white at zero."""
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(4 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    limits = {}
+    for unit in {panel.unit for panel in panels}:
+        values = np.concatenate([panel.values.values.ravel() for panel in panels if panel.unit == unit])
+        limits[unit] = float(np.nanmin(values)), float(np.nanmax(values))
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        image = _draw(axis, panel.values, panel.colours, *limits[panel.unit])
+        figure.colorbar(image, ax=axis, label=f"[{panel.unit}]", shrink=0.9)
+        axis.set_title(panel.title, fontsize=10)
+    for axis in axes.flat[: len(panels)]:
+        draw_coast(axis, coast)
+    for axis in axes[-1]:
+        axis.set_xlabel("longitude [°]")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("latitude [°]")
+    return save_figure(figure, file)
+
+
+def draw_coast(axis: Axes, coast: str | os.PathLike[str] | xr.DataArray) -> None:
+    """The shore within the axis' limits: where a topography is 0, or a land–sea mask one half."""
+    (west, east), (south, north) = axis.get_xlim(), axis.get_ylim()
+    field = open_gridded(coast, region=(south, north, west, east))[0]
+    level = 0.5 if float(field.max()) <= 1 else 0.0
+    axis.contour(field.longitude, field.latitude, field.values, levels=[level], colors="black", linewidths=0.7)
+    axis.set(xlim=(west, east), ylim=(south, north))
+
+
+def _near(longitude: ndarray, middle: float) -> ndarray:
+    """The longitudes within half a turn of the middle."""
+    return (longitude - middle + 180) % 360 - 180 + middle
+
+
+def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]:
+    values = np.concatenate([prediction[name].values.ravel() for name in names if name in prediction])
+    return float(np.nanmin(values)), float(np.nanmax(values))
+
+
+def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
+    """The values in colour at their places, as cells of a grid or as dots."""
+    latitude, angle = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
+    turned = np.exp(1j * np.deg2rad(angle.values))
+    longitude = _near(angle.values, float(np.rad2deg(np.angle(np.nanmean(turned)))))
+    if colours == EFFECT:
+        low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
+    style: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high}
+    if values.ndim == 1:
+        return axis.scatter(longitude, latitude, c=values, s=16, **style)
+    order = np.argsort(longitude) if longitude.ndim == 1 else slice(None)
+    values = values.transpose(*latitude.dims, ...)
+    return axis.pcolormesh(longitude[order], latitude, values.values[..., order], shading="nearest", **style)

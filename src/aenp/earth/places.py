@@ -1,0 +1,178 @@
+"""Where to predict: places and times from grids, tables, files and a few numbers, in one standard form."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+from numpy import ndarray
+
+from aenp.earth.gridded import FieldLike, elevation_at
+from aenp.earth.points import is_table, read_table, utc
+from aenp.earth.sources import NAMES, check_degrees, describe, find, open_dataset, with_coordinates
+
+KINDS = ("latitude", "longitude", "time", "elevation")
+CF = {
+    kind: {"standard_name": kind, "units": f"degrees_{side}"}
+    for kind, side in (("latitude", "north"), ("longitude", "east"))
+}
+
+PlacesLike: TypeAlias = str | os.PathLike[str] | xr.Dataset | xr.DataArray | pd.DataFrame | Mapping[str, Any]
+
+
+def open_target(target: PlacesLike) -> xr.Dataset:
+    """A data set whose coordinates are where to predict.
+
+    Args:
+        target: a table, data set or field with latitudes and longitudes, or a file of one; the two as a mapping; or
+            a grid as text, "south,north,west,east,step" in degrees.
+    """
+    if isinstance(target, xr.Dataset | xr.DataArray):
+        return with_coordinates(open_dataset(target), *KINDS)
+    if isinstance(target, pd.DataFrame):
+        return with_coordinates(_with_dates(target.rename(columns=str)).to_xarray(), *KINDS)
+    if isinstance(target, Mapping):
+        dataset = xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
+        for name in (name for name in dataset.coords if str(name).lower() in NAMES["time"]):
+            times = utc(pd.Series(np.atleast_1d(dataset[name].values)), "the given mapping")
+            dataset = dataset.assign_coords({name: times.to_numpy().reshape(dataset[name].shape)})
+        return dataset
+    if is_table(target):
+        return open_target(read_table(target))
+    if isinstance(target, str) and "," in target and not Path(target).exists():
+        return _grid(target)
+    # Only the coordinates: what else the file holds, and in which chunks, does not matter.
+    return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset()
+
+
+def _with_dates(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its times in UTC."""
+    return table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
+
+
+def _grid(text: str) -> xr.Dataset:
+    """The grid that `text` describes, borders included."""
+    try:
+        south, north, west, east, step = map(float, text.split(","))
+        if not (south < north and west < east and step > 0):
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"a grid is south,north,west,east,step in degrees, such as 36,47,6,19,0.25; got {text}"
+        ) from None
+    sides = ((south, north), (west, east))
+    axes = (low + step * np.arange(int((high - low) / step + 1e-6) + 1) for low, high in sides)
+    return xr.Dataset(coords=dict(zip(("latitude", "longitude"), axes, strict=True)))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where and when to predict, and the names of the coordinates in the result.
+
+    Args:
+        coordinates: latitude, longitude, and perhaps time and elevation. Time shares the places' dimension if each has
+            its own time, and else has its own dimension; without time there is one prediction.
+        labels: the target's own coordinates.
+        chunks: the sizes of the chunks along each dimension, if the target's data are Dask arrays.
+    """
+
+    coordinates: Mapping[str, xr.DataArray]
+    labels: Mapping[str, xr.DataArray]
+    chunks: Mapping[Any, tuple[int, ...]]
+
+    def with_elevation(self, topography: FieldLike | None, where: str) -> "Places":
+        """The places, with elevations from the topography where they have none of their own."""
+        latitude, longitude = (self.coordinates[kind] for kind in ("latitude", "longitude"))
+        own = self.coordinates.get("elevation", xr.full_like(latitude, np.nan, float))
+        own, latitude, longitude = xr.broadcast(own, latitude, longitude)
+        values = elevation_or_error(own.values, latitude.values, longitude.values, topography, where)
+        return replace(self, coordinates={**self.coordinates, "elevation": own.copy(data=values)})
+
+    def times_apart(
+        self, observed: pd.DataFrame, together: bool
+    ) -> tuple[ndarray | None, Sequence[pd.DataFrame | None]]:
+        """The times to predict, in order, and the observations at each, if any; or all observations `together`."""
+        if together or "time" not in self.coordinates:
+            return None, [observed]
+        times, rows = np.unique(self.coordinates["time"]), observed.groupby("time").indices
+        found = (rows.get(pd.Timestamp(each)) for each in times)
+        return times, [None if index is None else observed.iloc[index] for index in found]
+
+
+def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> Places:
+    """The target's places and, if the observations have a time, the times to predict.
+
+    Args:
+        target: as for `open_target`.
+        observed: the observations, as `open_points` returns them.
+        any_time: whether times without observations can be predicted.
+    """
+    dataset, where = open_target(target), describe(target)
+    names = {kind: name for kind in KINDS if (name := find(dataset.coords, kind)) is not None}
+    if not {"latitude", "longitude"} <= set(names):
+        known = ", ".join(map(str, dataset.variables)) or "nothing"
+        raise ValueError(f"{where} needs a latitude and a longitude to predict at; it has {known}")
+    own = {kind: dataset[name].reset_coords(drop=True).compute() for kind, name in names.items()}
+    latitude, longitude = xr.broadcast(own["latitude"], own["longitude"])
+    if not np.isfinite(latitude.values + longitude.values).any():
+        raise ValueError(f"{where} has no place to predict at: its latitude or longitude is empty")
+    check_degrees(latitude.values, longitude.values, where)
+    coordinates = {"latitude": latitude, "longitude": longitude}
+    if "elevation" in own:
+        coordinates["elevation"] = own["elevation"]
+    labels = {names[kind]: own[kind].assign_attrs(cf | own[kind].attrs) for kind, cf in CF.items()}
+    time = _times(own.get("time"), latitude, observed, where, any_time)
+    if time is not None:
+        coordinates = {"time": time, **coordinates}
+        if set(time.dims) <= set(latitude.dims) and "time" in names:
+            labels[names["time"]] = time
+    return Places(coordinates, labels, dataset.chunks)
+
+
+def _times(
+    own: xr.DataArray | None, latitude: xr.DataArray, observed: pd.DataFrame, where: str, any_time: bool
+) -> xr.DataArray | None:
+    """The times to predict: each place's own, or the target's that were observed, or all that were observed."""
+    if "time" not in observed:
+        return None
+    times = np.unique(observed["time"])
+    if own is None:
+        return xr.DataArray(times, dims="time", coords={"time": times})
+    if any_time:
+        return own
+    shared = np.isin(own.values, times)
+    if not shared.any():
+        spans = (f"{each.min()} to {each.max()}" for each in (times, own.values))
+        raise ValueError(
+            "the context is of {}, the target {} of {}: they share no time".format(next(spans), where, *spans)
+        )
+    return own if own.ndim == 0 or set(own.dims) & set(latitude.dims) else own[shared]
+
+
+def chunked(values: xr.DataArray, chunks: Mapping[Any, tuple[int, ...]]) -> xr.DataArray:
+    """The values in the target's chunks, along dimensions of the same length."""
+    own = {d: sizes for d, sizes in chunks.items() if d in values.dims and sum(sizes) == values.sizes[d]}
+    return values.chunk(own) if own else values
+
+
+def elevation_or_error(
+    known: Float[ndarray, "*points"],
+    latitude: Float[ndarray, "*points"],
+    longitude: Float[ndarray, "*points"],
+    topography: FieldLike | None,
+    where: str,
+) -> Float[ndarray, "*points"]:
+    """The known elevations, and those of the topography where unknown, with zero at sea."""
+    missing = np.isnan(known) & np.isfinite(latitude + longitude)
+    if not missing.any():
+        return known
+    if topography is None:
+        raise ValueError(
+            f"{where} lacks elevations, which the model needs; add `elevation` in metres, or give a topography"
+        )
+    return np.where(missing, np.maximum(elevation_at(topography, latitude, longitude), 0.0), known)

@@ -1,0 +1,196 @@
+"""Scattered observations, such as those of stations, from tables and data sets, in one standard form."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pandas as pd
+import xarray as xr
+
+from aenp.earth.sources import (
+    NAMES,
+    Period,
+    Region,
+    check_degrees,
+    describe,
+    find,
+    inside,
+    no_data,
+    open_dataset,
+    pick,
+    same_variable,
+    units_of,
+    with_coordinates,
+    wrap,
+)
+
+COLUMNS = ("time", "latitude", "longitude", "elevation", "value")
+TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+
+TITLE = re.compile(r"\s*[\[(]([^\])]*)[\])]$")
+"Units at the end of a column's title, as in `t2m [K]`."
+
+PointsLike: TypeAlias = str | os.PathLike[str] | pd.DataFrame | xr.Dataset | xr.DataArray
+
+
+def open_points(
+    source: PointsLike, variable: str | None = None, region: Region | None = None, period: Period | None = None
+) -> pd.DataFrame:
+    """A row for each observation, without NaN: `latitude`, `longitude`, `value`, and `time` and `elevation` if known.
+
+    Longitudes are in [−180, 180), or go on beyond 180 in a region across the date line; times are UTC. `attrs` has the
+    `name` of the variable, and its `units` and `long_name` if known.
+
+    Args:
+        source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
+            and `t2m [K]`; or a file or data set for xarray, scattered or gridded, with NaN where nothing was observed.
+        variable: the name of the values, here or in another product; by default the only candidate.
+        region: south, north, west, east in degrees, borders included.
+        period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
+    """
+    where = describe(source)
+    if is_table(source):
+        table = _from_table(source if isinstance(source, pd.DataFrame) else read_table(where), variable, where)
+    else:
+        table = _from_dataset(open_dataset(source), variable, region, period, where)
+    if period is not None and "time" not in table:
+        raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
+    table = table.dropna(subset=[name for name in table if name != "elevation"])
+    check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
+    chosen = table.assign(longitude=wrap(table["longitude"], region))
+    for name in ("time", "latitude", "longitude"):
+        if name in chosen:
+            chosen = chosen[inside(name, chosen[name].to_numpy(), region, period)]
+    if chosen.empty:
+        raise no_data(
+            where, region, period, {name: table[name] for name in table if name not in ("elevation", "value")}
+        )
+    return chosen.reset_index(drop=True)
+
+
+def is_table(source: PointsLike) -> bool:
+    """Whether this is a table, in memory or in a file."""
+    in_file = isinstance(source, str | os.PathLike) and str(source).lower().endswith(TABLES)
+    return in_file or isinstance(source, pd.DataFrame)
+
+
+def is_scattered(source: PointsLike) -> bool:
+    """Whether each value has its own place: in a table, or where latitude and longitude share a dimension."""
+    if is_table(source):
+        return True
+    dataset = with_coordinates(open_dataset(source), "latitude", "longitude")
+    latitude, longitude = (find(dataset.coords, kind) for kind in ("latitude", "longitude"))
+    if latitude is None or longitude is None:
+        return False
+    return bool(set(dataset[latitude].dims) & set(dataset[longitude].dims))
+
+
+def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """The table in a file, with columns separated by commas, semicolons or tabs."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        heading = pd.read_csv(path, sep="\0", nrows=0).columns[0]
+        return pd.read_csv(path, sep=max(",;\t", key=heading.count))
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a table of comma-separated columns: {error}") from error
+
+
+def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.DataFrame:
+    """The columns that are needed, under their standard names."""
+    if isinstance(table.index, pd.DatetimeIndex) and table.index.name is None:
+        table = table.rename_axis(index="time")
+    if any(name is not None for name in table.index.names):
+        table = table.reset_index()
+    table = table.rename(columns=str)
+    plain = _plain(list(table.columns))
+    found = {kind: _usual(plain, kind) for kind in NAMES}
+    missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
+    if missing:
+        raise ValueError(
+            f"{where} has no {' and no '.join(missing)}; it has the columns {', '.join(table.columns) or '(none)'}. "
+            "Name them latitude and longitude"
+        )
+    value = _value(table, plain, variable, found, where)
+    names = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
+    out = pd.DataFrame({kind: table[title] for kind, title in (names | {"value": plain[value]}).items()})
+    if "time" in out:
+        out["time"] = utc(out["time"], where)
+    unit = TITLE.search(plain[value])
+    out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
+    return out[[name for name in COLUMNS if name in out]]
+
+
+def _plain(titles: list[str]) -> dict[str, str]:
+    """The columns' titles by their names without units, which stay where names would be the same without."""
+    names = [TITLE.sub("", title) for title in titles]
+    return {title if names.count(name) > 1 else name: title for name, title in zip(names, titles, strict=True)}
+
+
+def _usual(plain: dict[str, str], kind: str) -> str | None:
+    lower = {name.lower(): name for name in plain}
+    return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
+
+
+def _value(
+    table: pd.DataFrame, plain: dict[str, str], variable: str | None, found: dict[str, str | None], where: str
+) -> str:
+    """The column of the values."""
+    numbers = [n for n in plain if n not in found.values() and pd.api.types.is_numeric_dtype(table[plain[n]])]
+    if variable is None:
+        if len(numbers) == 1:
+            return numbers[0]
+        several = f"several columns of values, {', '.join(numbers)}; choose one with `variable`"
+        raise ValueError(f"{where} has {several if numbers else f'no column of numbers besides {found}'}")
+    exact = [name for name, title in plain.items() if variable in (name, title)]
+    if exact and not pd.api.types.is_numeric_dtype(table[plain[exact[0]]]):
+        raise ValueError(
+            f"{where}: the values of {exact[0]} are not numbers, such as {table[plain[exact[0]]].iloc[0]!r}"
+        )
+    matches = exact or [name for name in numbers if same_variable(variable, name)]
+    if len(matches) == 1:
+        return matches[0]
+    raise ValueError(f"{where} has no column {variable!r}; choose `variable` from {', '.join(numbers)}")
+
+
+def utc(column: pd.Series, where: str) -> pd.Series:
+    """The dates in UTC, without a time zone."""
+    if pd.api.types.is_numeric_dtype(column):
+        raise ValueError(
+            f"{where}: times are numbers, such as {column.iloc[:1].tolist()}; give dates such as 2019-03-01"
+        )
+    try:
+        return pd.to_datetime(column, utc=True, format="ISO8601").dt.tz_localize(None)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: times are not dates such as 2019-03-01: {error}") from error
+
+
+def _from_dataset(
+    dataset: xr.Dataset, variable: str | None, region: Region | None, period: Period | None, where: str
+) -> pd.DataFrame:
+    """The values with their coordinates; only the region and period are read from the file."""
+    is_value = find(dataset.data_vars, "elevation") == variable or len(dataset.data_vars) == 1
+    kinds = [kind for kind in NAMES if not (kind == "elevation" and is_value)]
+    field = whole = pick(with_coordinates(dataset, *kinds), variable, where)
+    found = {name: kind for kind in NAMES if (name := find(field.coords, kind)) is not None}
+    field = field.drop_vars([name for name in field.coords if name not in found])
+    extra = {str(d): n for d, n in field.sizes.items() if n > 1 and all(d not in field[name].dims for name in found)}
+    if extra:
+        raise ValueError(f"{where}: {field.name} has further dimensions {extra}; select one index of each")
+    for name, kind in found.items():
+        values = wrap(field[name].values, region) if kind == "longitude" else field[name].values
+        if values.ndim == 1:
+            field = field.isel({field[name].dims[0]: inside(kind, values, region, period)})
+    if 0 in field.shape:
+        raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind != "elevation"})
+    table = field.to_dataframe(name="value").reset_index().rename(columns=found)
+    table.attrs = _attributes(str(field.name), field.attrs)
+    return table[[name for name in COLUMNS if name in table]]
+
+
+def _attributes(name: str, attributes: dict[str, Any]) -> dict[str, str]:
+    """What is known about the values; a table that was read before has their name."""
+    known = {"name": attributes.get("name", name) if name == "value" else name}
+    known |= {"units": units_of(attributes), "long_name": attributes.get("long_name")}
+    return {key: str(value) for key, value in known.items() if value is not None}

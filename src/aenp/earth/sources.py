@@ -1,0 +1,235 @@
+"""What a file or data set holds: its variable, where its coordinates are, in which units, and the part asked for."""
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from cf_units import Unit, suppress_errors  # type: ignore[import-untyped]
+from cf_xarray.criteria import coordinate_criteria
+from jaxtyping import Bool
+from numpy import ndarray
+
+NAMES = {
+    "latitude": ("latitude", "lat", "nav_lat", "y"),
+    "longitude": ("longitude", "lon", "long", "lng", "nav_lon", "x"),
+    "time": ("valid_time", "time", "date", "datetime"),
+    "elevation": ("elevation", "elev", "altitude", "alt", "orog"),
+}
+# cf_xarray's "vertical" would take the height of a thermometer above the ground for an elevation.
+CRITERIA = {
+    **coordinate_criteria,
+    "elevation": {"standard_name": ("surface_altitude", "height_above_mean_sea_level", "altitude")},
+}
+TEMPERATURES = {"t2m", "2t", "t2", "tas", "tair", "air", "temp", "temperature", "tmean"}
+"Names of one variable in different products."
+LETTERS = {"k": "K", "c": "degC", "f": "degF"}
+"Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
+TOLERANCE = 1e-4
+"Degrees by which a point may lie outside a region: coordinates are often rounded to 32 bits."
+
+FieldLike = str | os.PathLike[str] | xr.Dataset | xr.DataArray
+Region = tuple[float, float, float, float]
+Period = tuple[str, str]
+
+
+def open_dataset(source: FieldLike) -> xr.Dataset:
+    """The data set in `source`, opened but not read."""
+    if isinstance(source, xr.Dataset):
+        return source
+    if isinstance(source, xr.DataArray):
+        return source.to_dataset(name="value" if source.name is None else source.name)
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    options = _backend(path)
+    try:
+        return xr.open_dataset(path, chunks="auto", decode_timedelta=False, **options)
+    except OSError as error:
+        raise OSError(f"{path} is damaged or unreadable: {error}") from error
+
+
+def _backend(path: Path) -> dict[str, Any]:
+    """xarray's options for the file, chosen by its first bytes."""
+    if path.is_dir():
+        if any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zmetadata")):
+            return {"engine": "zarr", "backend_kwargs": {"consolidated": False}}
+        raise ValueError(
+            f"{path} is a directory, but not a Zarr group; give a file, or open several with xr.open_mfdataset first"
+        )
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start == b"GRIB":
+        if find_spec("cfgrib") is None:
+            message = f"{path} is a GRIB file, which needs cfgrib: pip install 'aenp[environment]'"
+            raise ModuleNotFoundError(message, name="cfgrib")
+        return {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}}
+    if start[:3] == b"CDF" or start == b"\x89HDF":
+        return {}
+    raise ValueError(f"{path} is not NetCDF, GRIB or Zarr: it begins with {start!r}. A table must end in .csv")
+
+
+def describe(source: object) -> str:
+    """What to call the source in messages."""
+    return str(source) if isinstance(source, str | os.PathLike) else f"the given {type(source).__name__}"
+
+
+def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
+    """The name of the coordinate of this kind: by its CF attributes, else by its own name."""
+    named = {str(name): values for name, values in variables.items() if _may_be(values, kind)}
+    for attribute in ("standard_name", "units", "_CoordinateAxisType"):
+        expected = {value.lower() for value in CRITERIA[kind].get(attribute, ())}
+        for name, values in named.items():
+            if str(values.attrs.get(attribute)).lower() in expected:
+                return name
+    lower = {name.lower(): name for name, values in named.items() if not _is_length(values, kind)}
+    return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
+
+
+def _may_be(values: xr.DataArray, kind: str) -> bool:
+    return np.issubdtype(values.dtype, np.datetime64 if kind == "time" else np.number)
+
+
+def _is_length(values: xr.DataArray, kind: str) -> bool:
+    """Whether the units are not those of an angle, as for x and y of a map projection."""
+    units = str(values.attrs.get("units", ""))
+    return "units" in CRITERIA[kind] and bool(units) and not units.lower().startswith("deg")
+
+
+def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
+    """The data set, with coordinates that are stored as variables turned into coordinates."""
+    found = (find(dataset.data_vars, kind) for kind in kinds if find(dataset.coords, kind) is None)
+    return dataset.set_coords([name for name in found if name is not None])
+
+
+def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
+    """The variable with this name, this CF standard name, or this name in another product."""
+    usable = {str(name): values for name, values in dataset.data_vars.items() if _is_placed(values)}
+    if not usable:
+        raise ValueError(
+            f"{where} has no variable with latitude and longitude; it has {_shapes(dataset)}. "
+            "Name the coordinates latitude and longitude, or give them the units degrees_north and degrees_east"
+        )
+    if variable is None:
+        if len(usable) > 1:
+            raise ValueError(f"{where} has several variables, {', '.join(usable)}; choose one with `variable`")
+        return next(iter(usable.values()))
+    if variable in usable:
+        return usable[variable]
+    matches = [v for name, v in usable.items() if any(same_variable(variable, n) for n in _all_names(name, v))]
+    if len(matches) != 1:
+        raise ValueError(f"{where} has no variable {variable!r}; choose `variable` from {', '.join(usable)}")
+    return matches[0]
+
+
+def _is_placed(values: xr.DataArray) -> bool:
+    return all(find(values.coords, kind) is not None for kind in ("latitude", "longitude"))
+
+
+def _shapes(dataset: xr.Dataset) -> str:
+    shapes = (f"{name}({', '.join(map(str, values.dims))})" for name, values in dataset.variables.items())
+    return ", ".join(shapes) or "nothing"
+
+
+def _all_names(name: str, values: xr.DataArray) -> tuple[str, ...]:
+    return name, str(values.attrs.get("standard_name", "")), str(values.attrs.get("GRIB_shortName", ""))
+
+
+def same_variable(a: str, b: str) -> bool:
+    """Whether two names mean the same variable, such as `t2m` and `Tair`."""
+    return a.lower() == b.lower() or {a.lower(), b.lower()} <= TEMPERATURES
+
+
+def converted(values: ndarray, units: str | None, to: str, what: str) -> ndarray:
+    """The values in the units `to`; unchanged if either units are unknown.
+
+    Args:
+        values: numbers.
+        units: their units, such as "degC".
+        to: the units wanted, such as "K".
+        what: the data in question, for the message.
+    """
+    if not units or not to or units.strip() == to.strip():
+        return values
+    old, new = _unit(units), _unit(to)
+    if not old.is_convertible(new):
+        raise ValueError(f"{what}: the units {units!r} and {to!r} differ and cannot be converted; check the variable")
+    return old.convert(values, new)
+
+
+def _unit(text: str) -> Unit:
+    """The unit in any spelling that UDUNITS knows, or the unknown one, which converts to no other."""
+    try:
+        with suppress_errors():
+            return Unit(LETTERS.get(text.strip().lower(), text))
+    except ValueError:
+        return Unit("unknown")
+
+
+def units_of(attributes: Mapping[Any, Any]) -> str | None:
+    """The units; None if they are unknown."""
+    units = attributes.get("units")
+    return None if units in (None, "", "unknown") else str(units)
+
+
+def wrap(longitude: Any, region: Region | None = None) -> Any:
+    """Longitudes less whole turns: in [−180, 180) or, in a region, in the 360 degrees from its western border."""
+    start = -180.0 if region is None or _width(region) >= 360 else wrap(region[2]) - TOLERANCE
+    turns = np.floor((longitude - start) / 360)
+    return longitude - (360 * turns).astype(getattr(longitude, "dtype", float))
+
+
+def _width(region: Region) -> float:
+    west, east = region[2:]
+    return 360.0 if east - west >= 360 else (east - west) % 360
+
+
+def inside(kind: str, values: ndarray, region: Region | None, period: Period | None) -> Bool[ndarray, "..."]:
+    """Which coordinates of this kind are in the region and period, borders included; longitudes must be wrapped."""
+    if kind == "time" and period is not None:
+        first, last = _instants(period)
+        return (values >= first) & (values <= last)
+    if kind == "latitude" and region is not None:
+        return (values >= region[0] - TOLERANCE) & (values <= region[1] + TOLERANCE)
+    if kind == "longitude" and region is not None and _width(region) < 360:
+        return values <= wrap(region[2]) + _width(region) + TOLERANCE
+    return np.ones(values.shape, bool)
+
+
+def _instants(period: Period) -> tuple[np.datetime64, np.datetime64]:
+    """The first and last instant; a date such as 2019-03 stands for all of that month."""
+    try:
+        first, last = pd.Period(period[0]).start_time, pd.Period(period[1]).end_time
+    except (ValueError, AttributeError):
+        raise ValueError(f"period must be two dates such as ('2019-03-01', '2019-03-15'); got {period}") from None
+    return first.to_datetime64(), last.to_datetime64()
+
+
+def check_degrees(latitude: ndarray, longitude: ndarray, where: str) -> None:
+    """Raises an error if these cannot be degrees."""
+    for kind, values, low, high in (("latitude", latitude, -90, 90), ("longitude", longitude, -360, 360)):
+        if values.size and (np.nanmin(values) < low - TOLERANCE or np.nanmax(values) > high + TOLERANCE):
+            found = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
+            raise ValueError(f"{where}: its {kind} is from {found}, not valid degrees; give coordinates in degrees")
+
+
+def no_data(where: str, region: Region | None, period: Period | None, coordinates: Mapping[str, Any]) -> ValueError:
+    """The error for a region or period without data."""
+    asked = [f"region {region} (south, north, west, east)"] * (region is not None)
+    asked += [f"period {period}"] * (period is not None)
+    part = f" in {' and '.join(asked)}" if asked else ""
+    return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'only missing values'}")
+
+
+def _extent(coordinates: Mapping[str, Any]) -> str:
+    """The range of each coordinate, in words."""
+    values = {name: np.asarray(v) for name, v in coordinates.items() if np.size(v)}
+    text = [f"{k} {np.nanmin(v):.6g} to {np.nanmax(v):.6g}" for k, v in values.items() if k != "time"]
+    if "time" in values:
+        times = pd.to_datetime(values["time"].ravel())
+        text.append(f"time {times.min():%Y-%m-%d %H:%M} to {times.max():%Y-%m-%d %H:%M}")
+    return ", ".join(text)

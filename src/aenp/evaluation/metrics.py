@@ -1,0 +1,89 @@
+"""Metrics: what a model's predictions are measured by."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution, MixtureSameFamily, Normal
+
+from aenp.checks import check_floating
+from aenp.process import NeuralProcess, Predictions
+from aenp.symmetry import Motion
+from aenp.task import Task
+
+
+@torch.no_grad()
+def equivariance_error(model: NeuralProcess, task: Task, motion: Motion) -> float:
+    """How far a prediction is from moving along with the data: max |θ(g·ξ) − θ(ξ)| / max |θ(ξ)|.
+
+    θ holds the predictive means and standard deviations, which share a unit, at the targets that are not masked.
+    """
+    original, moved = model(task), model(motion(task))
+    if task.target_mask is not None and not bool(task.target_mask.any()):
+        raise ValueError("equivariance_error needs at least one target point that is not masked")
+    mask = torch.ones_like(task.xt[..., 0], dtype=torch.bool) if task.target_mask is None else task.target_mask
+    before, after = (torch.cat([p.mean[mask], p.stddev[mask]]) for p in (original, moved))
+    return ((after - before).abs().max() / before.abs().max()).item()
+
+
+def crps(prediction: Distribution, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """E|Y − y| − ½ E|Y − Y'| with Y, Y' from the prediction, a Normal or a mixture of Normals; in the unit of y.
+
+    Smaller is better. For a prediction without spread it is the absolute error. Memory grows with the square of the
+    number of components.
+    """
+    _check(prediction, y)
+    if isinstance(prediction, MixtureSameFamily):
+        weights, parts = prediction.mixture_distribution.probs, prediction.component_distribution
+        means, variances = parts.mean, parts.variance
+    else:
+        means, variances = prediction.mean.unsqueeze(-1), prediction.variance.unsqueeze(-1)
+        weights = torch.ones_like(means)
+    near = (weights * _mean_distance(y.unsqueeze(-1) - means, variances)).sum(-1)
+    between = _mean_distance(
+        means.unsqueeze(-1) - means.unsqueeze(-2), variances.unsqueeze(-1) + variances.unsqueeze(-2)
+    )
+    return near - 0.5 * (weights.unsqueeze(-1) * weights.unsqueeze(-2) * between).sum((-1, -2))
+
+
+def _check(prediction: Distribution, y: Tensor) -> None:
+    """Raises an error unless the prediction is made of Normals, and y of as many finite numbers."""
+    parts = prediction.component_distribution if isinstance(prediction, MixtureSameFamily) else prediction
+    if not isinstance(parts, Normal):
+        raise ValueError(f"prediction must be a Normal or a mixture of Normals; got {prediction}")
+    check_floating(y=y)
+    if y.shape != prediction.batch_shape or not bool(y.isfinite().all()):
+        raise ValueError(
+            f"y must have the prediction's shape {tuple(prediction.batch_shape)} and finite values; "
+            f"got shape {tuple(y.shape)}, {int((~y.isfinite()).sum())} of its values not finite"
+        )
+
+
+def _mean_distance(mean: Tensor, variance: Tensor) -> Tensor:
+    """E|Z| of Z ~ N(mean, variance)."""
+    z = mean / variance.sqrt()
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return variance.sqrt() * 2 * density + mean * torch.erf(z / math.sqrt(2))
+
+
+def covered(prediction: Distribution, y: Float[Tensor, "*shape"], level: float) -> Bool[Tensor, "*shape"]:
+    """Whether y lies in the central interval that holds `level` of the predicted probability."""
+    _check(prediction, y)
+    if not 0 <= level <= 1:
+        raise ValueError(f"level is a probability, between 0 and 1; got {level}")
+    return (prediction.cdf(y) - 0.5).abs() <= level / 2
+
+
+def equivariance_deviation(
+    predictions: Predictions, p: int, mask: Bool[Tensor, "batch target"] | None = None
+) -> Float[Tensor, " batch"]:
+    """Δ_equiv = ‖μ_equiv − μ_approx‖_p / ‖μ_equiv‖_p for each task, over the targets in the mask (appendix E.1).
+
+    The paper writes the quotient inside the norm, where it has no finite mean, because μ_equiv comes close to zero.
+    """
+    means = (prediction.mean for prediction in predictions)
+    if mask is not None:
+        means = (torch.where(mask.unsqueeze(-1), mean, 0.0) for mean in means)
+    approximate, equivariant = (mean.flatten(1) for mean in means)
+    return (equivariant - approximate).norm(p, dim=1) / equivariant.norm(p, dim=1)

@@ -1,0 +1,104 @@
+"""Evaluation: what a model is worth on an experiment's test tasks, task by task, and beside the oracles."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from aenp.evaluation.metrics import covered, crps, equivariance_deviation
+from aenp.inference import loglik
+from aenp.process import NeuralProcess, Predictions
+from aenp.task import Task
+
+LEVELS = (0.5, 0.9, 0.95)
+Values = dict[str, Float[Tensor, "strata tasks"]]
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A batch of tasks that are alike, and what oracles predict for such tasks, by name, where there are any."""
+
+    task: Task
+    oracles: Callable[[Task], Mapping[str, Distribution]] | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over tasks and its standard error, tasks being drawn afresh within each stratum."""
+
+    mean: float
+    standard_error: float
+
+    @staticmethod
+    def of(values: Float[Tensor, "strata tasks"]) -> "Score":
+        strata, tasks = values.shape
+        error = (values.var(dim=1) / tasks).sum().sqrt() / strata
+        return Score(values.mean().item(), error.item())
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.standard_error:.4f}"
+
+
+@torch.no_grad()
+def model_values(model: NeuralProcess, strata: Iterable[Stratum], norm: int) -> Values:
+    """Each metric of `model` on each task: averages over the task's targets."""
+    values = defaultdict(list)
+    model.eval()
+    for task in (stratum.task for stratum in strata):
+        prediction = model(task)
+        for name, value in distribution_values(prediction, task).items():
+            values[name].append(value)
+        values["context_loglik"].append(loglik(model, _context(task)))
+        if model.symmetry == "approx":
+            with model.equivariant():
+                both = Predictions(prediction, model(task))
+            values["equivariance_deviation"].append(equivariance_deviation(both, norm, task.target_mask))
+            values["equivariant_loglik"].append(distribution_values(both.equivariant, task)["loglik"])
+    return {name: torch.stack(value).double() for name, value in values.items()}
+
+
+@torch.no_grad()
+def oracle_values(strata: Iterable[Stratum]) -> dict[str, Values]:
+    """The log-likelihoods of every oracle on each task's targets and context, where there are oracles."""
+    values: dict[str, dict[str, list[Tensor]]] = defaultdict(lambda: defaultdict(list))
+    for stratum in strata:
+        for name, task in (("loglik", stratum.task), ("context_loglik", _context(stratum.task))):
+            assert task.yt is not None
+            for oracle, prediction in stratum.oracles(task).items() if stratum.oracles else ():
+                values[oracle][name].append(_average(prediction.log_prob(task.yt.to(prediction.mean)).sum(-1), task))
+    return {oracle: {name: torch.stack(v).double() for name, v in each.items()} for oracle, each in values.items()}
+
+
+def distribution_values(prediction: Distribution, task: Task) -> dict[str, Float[Tensor, " tasks"]]:
+    """Log-likelihood, CRPS and coverage, averaged over each task's targets."""
+    y = task.yt.to(prediction.mean)  # type: ignore[union-attr]
+    pointwise = {"loglik": prediction.log_prob(y).sum(-1), "crps": crps(prediction, y).mean(-1)}
+    for level in LEVELS:
+        pointwise[f"coverage_{100 * level:g}"] = covered(prediction, y, level).to(y).mean(-1)
+    return {name: _average(value, task) for name, value in pointwise.items()}
+
+
+def _average(values: Float[Tensor, "tasks target"], task: Task) -> Float[Tensor, " tasks"]:
+    """Over the targets that count."""
+    if task.target_mask is None:
+        return values.mean(-1)
+    return torch.where(task.target_mask, values, 0.0).sum(-1) / task.target_mask.sum(-1)
+
+
+def _context(task: Task) -> Task:
+    """The task of saying again what the context said."""
+    return task.with_targets(task.xc, task.yc, task.context_mask)
+
+
+def summary(values: Values, oracles: Mapping[str, Values] | None = None) -> dict[str, Any]:
+    """Scores as JSON values: each metric, and the gap in log-likelihood to each oracle on the same tasks."""
+    scores: dict[str, Any] = {name: asdict(Score.of(value)) for name, value in values.items()}
+    if oracles:
+        gaps = {oracle: Score.of(best["loglik"] - values["loglik"]) for oracle, best in oracles.items()}
+        scores["gap"] = {oracle: asdict(gap) for oracle, gap in gaps.items()}
+    return scores

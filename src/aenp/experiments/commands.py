@@ -1,0 +1,162 @@
+"""The commands of the experiments: train, evaluate, plot, reproduce, data."""
+
+import json as json_
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from rich.progress import Progress
+from tyro.conf import Positional, arg
+
+from aenp.arguments import Count, File, OptionalCount, Seed, SymmetryName, Text, check_place
+from aenp.experiments import Experiment, experiment_class, key
+from aenp.experiments.experiment import process_of
+from aenp.experiments.report import Comparison, write_report
+from aenp.experiments.runs import RunConfig, train_model
+from aenp.shipped import find_model
+from aenp.training.directory import MODEL, is_first_process
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which experiment, on which data.
+
+    Args:
+        experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
+        data: where its data are, if it needs any.
+        split: how its data are split into training and test data, such as paper, if there is a choice.
+    """
+
+    experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]]
+    data: File = None
+    split: Text = None
+
+    def declared(self) -> Experiment:
+        return experiment_class(self.experiment)(self.data, self.split)
+
+
+def train(config: RunConfig, out: File = None, resume: bool = False, oversubscribe: bool = False) -> None:
+    """Train a model of an experiment. Ctrl-C saves the run, and `--resume` continues it exactly.
+
+    Example: aenp train gp --model convcnp --symmetry approx --minutes 10
+
+    Args:
+        out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
+        resume: continue the run in that directory. Another budget may be given; the learning rate then jumps to
+            where it is at that share of the new one.
+        oversubscribe: allow more devices or threads than this machine has.
+    """
+    out = out or Path("runs", config.experiment, config.name)
+    check_place(out, is_directory=True)
+    outcome = train_model(out, config, resume, oversubscribe)
+    if not is_first_process():
+        return
+    done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
+    if not outcome.finished:
+        print(f"Stopped after {done}. Resume with:")
+        print("  " + shlex.join(["aenp", "train", config.experiment, "--out", str(out), "--resume"]))
+        sys.exit(130)
+    print(f"Finished after {done}; --resume with a larger --steps or --minutes trains on. Evaluate with:")
+    where = [word for name in ("data", "split") if (value := getattr(config, name)) for word in (f"--{name}", value)]
+    print("  " + shlex.join(["aenp", "evaluate", config.experiment, "--weights", str(out / MODEL), *where]))
+
+
+def evaluate(
+    choice: Choice,
+    weights: Text = None,
+    model: Text = None,
+    symmetry: SymmetryName = None,
+    tasks: Count = 4096,
+    seed: Seed = 1,
+    json: bool = False,
+) -> None:
+    """Score one model on an experiment's test tasks, beside the oracles on the same tasks.
+
+    Example: aenp evaluate gp --model tnp --symmetry approx --json
+
+    Args:
+        weights: a model that `aenp train` or `aenp.save` wrote, or the name of a shipped one; or else
+        model: family of a shipped model, such as tnp, and
+        symmetry: its symmetry.
+        tasks: number of tasks in each test set, rounded up to whole strata.
+        seed: of the test tasks.
+        json: print JSON.
+    """
+    declared = choice.declared()
+    if weights is None:
+        if model is None or symmetry is None:
+            raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
+        declared.check_shipped()
+        weights = f"{choice.experiment}/{key(model, symmetry)}"
+    name = weights if model is None else weights.removeprefix(f"{choice.experiment}/")
+    scored = Comparison(declared, {name: process_of(find_model(weights))}, tasks, seed)
+    print(json_.dumps(scored.as_json(), indent=1) if json else scored.tables())
+
+
+def plot(choice: Choice, weights: tuple[str, ...] = (), out: Path = Path("figures"), seed: Seed = 1) -> None:
+    """Draw an experiment's figures.
+
+    Example: aenp plot gp --out figures
+
+    Args:
+        weights: models to draw, files or names; by default all that are shipped.
+        out: directory of the figures.
+        seed: of the tasks that are drawn.
+    """
+    check_place(out, is_directory=True)
+    declared = choice.declared()
+    models = {name: process_of(find_model(name)) for name in weights} or declared.shipped_models()
+    for file in declared.figures(models, out, seed):
+        print(file)
+
+
+def reproduce(choice: Choice, tasks: Count = 2048, seed: Seed = 1, out: File = None) -> None:
+    """Evaluate the shipped models: the paper's tables with its numbers beside ours, and its figures.
+
+    Example: aenp reproduce gp
+
+    Args:
+        tasks: number of tasks in each test set, rounded up to whole strata.
+        seed: of the test tasks.
+        out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
+    """
+    out = out or Path("results", choice.experiment)
+    check_place(out, is_directory=True)
+    declared = choice.declared()
+    print(write_report(declared, declared.shipped_models(), out, tasks, seed))
+
+
+def data(
+    which: Positional[Literal["smoke"]],
+    num: Count,
+    out: Path,
+    seed: Seed = 0,
+    workers: OptionalCount = None,
+    scheduler: Annotated[str | None, arg(metavar="ADDRESS")] = None,
+) -> None:
+    """Make an experiment's data set. Stopped and started again, it continues where it was.
+
+    Example: aenp data smoke --num 6000 --out smoke.zarr
+
+    Args:
+        which: smoke, simulated plumes.
+        num: number of simulations; the paper has 25000.
+        out: Zarr directory to write.
+        seed: of the initial conditions. The data do not depend on the number of workers.
+        workers: processes on this machine; by default one for each core.
+        scheduler: address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers, which need aenp and the
+            same file system, do the work instead.
+    """
+    from aenp.experiments.smoke.store import generate
+
+    check_place(out, is_directory=True)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task(f"{num} simulations", total=num)
+        for done in generate(out, num, seed, workers=workers, scheduler=scheduler):
+            bar.update(line, completed=done)
+    print(f"{out} has {num} simulations. Train on them with:")
+    print(f"  aenp train {which} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")

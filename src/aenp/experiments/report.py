@@ -1,0 +1,254 @@
+"""Reproduction: an experiment's tables with the paper's numbers beside ours, and its figures."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from aenp._version import __version__
+from aenp.evaluation.scores import Score, Values, model_values, oracle_values, summary
+from aenp.evaluation.tables import markdown_table
+from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, key_of, twin
+from aenp.process import NeuralProcess
+from aenp.saving import written_whole
+from aenp.shipped import shipped
+
+Column = Mapping[str, Score] | Mapping[str, Number]
+"Numbers by model or oracle, ours or the paper's."
+
+PAGE = """\
+# {title}
+
+Written by `aenp reproduce {name}{data} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per
+target point, ± the standard error over tasks: {counts}. Differences are paired, on the same tasks. Our models are
+small and were trained for minutes on a CPU (see *Training*), the paper's for 500,000 steps on a GPU.
+
+{remark}
+
+## Log-likelihood
+
+{loglik}
+
+## What breaking the symmetry is worth
+
+Log-likelihood of each approximate model minus that of its exact twin (for RelaxedConvCNP, a ConvCNP), of its own
+equivariant part, and of its family's model without symmetry.
+
+{worth}
+
+## Log-likelihood of the context, {first}
+
+Targets are the context's own points, noise and all{no_ceiling}.
+
+{context}
+
+## Equivariance deviation, {first}
+
+E[‖μ_equiv − μ_approx‖ / ‖μ_equiv‖] in the L{norm} norm, with μ_equiv the mean of the same model's equivariant part. The
+paper writes the quotient within the norm, where it has no finite mean.
+
+{deviation}
+
+## Calibration
+
+CRPS in units of y, and the share of targets in the central 50, 90 and 95 % intervals.
+
+{calibration}
+
+## Training of the shipped models
+
+{training}
+{findings}{figures}
+"""
+
+NO_CEILING = ": the oracles do not repeat what they have seen, so they are not a ceiling here"
+
+
+class Comparison:
+    """Every model and every oracle of an experiment on the same test tasks.
+
+    Args:
+        experiment: what is tested.
+        models: the models by name.
+        tasks: about how many tasks each test set has.
+        seed: of the test tasks.
+    """
+
+    def __init__(self, experiment: Experiment, models: Mapping[str, NeuralProcess], tasks: int, seed: int) -> None:
+        if tasks < 1:
+            raise ValueError(f"tasks must be at least 1; got {tasks}")
+        self.experiment, self.models, self.seed = experiment, models, seed
+        console = Console(stderr=True)
+        with console.status("making the test tasks") if console.is_terminal else nullcontext():
+            tests = experiment.tests(tasks, seed)
+        self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
+        self.oracles: dict[str, dict[str, Values]] = {}
+        self.values: dict[str, dict[str, Values]] = {}
+        for test, strata in tests.items():
+            self.oracles[test] = oracle_values(_watch(strata, f"oracles, {test}"))
+            self.values[test] = {
+                name: model_values(model, _watch(strata, f"{model.label}, {test}"), experiment.norm)
+                for name, model in models.items()
+            }
+
+    def as_json(self) -> dict[str, Any]:
+        """All scores, for machines."""
+        facts = {"experiment": self.experiment.name, "aenp": __version__, "seed": self.seed, "tasks": self.tasks}
+        oracles = {
+            oracle: {test: summary(values[oracle]) for test, values in self.oracles.items()}
+            for oracle in next(iter(self.oracles.values()))
+        }
+        models = {
+            name: {test: summary(values[name], self.oracles[test]) for test, values in self.values.items()}
+            for name in self.models
+        }
+        return facts | {"models": models, "oracles": oracles}
+
+    def label(self, name: str) -> str:
+        return self.models[name].label if name in self.models else name
+
+    def scores(self, test: str, metric: str) -> dict[str, Score]:
+        """A metric of each oracle and each model that has it, the oracles first."""
+        rows = self.oracles[test] | self.values[test]
+        return {name: Score.of(values[metric]) for name, values in rows.items() if metric in values}
+
+    def paper(self, column: str) -> dict[str, Number]:
+        """The paper's numbers of each oracle, and of each model those of its family and symmetry."""
+        numbers = self.experiment.paper.get(column, {})
+        names = {name: name for name in self.oracles[self.first]}
+        names |= {name: key_of(model) for name, model in self.models.items()}
+        return {ours: numbers[theirs] for ours, theirs in names.items() if theirs in numbers}
+
+    def loglik_table(self) -> str:
+        header, columns = ["model"], list[Column]()
+        for test, oracles in self.oracles.items():
+            header.append(test)
+            columns.append(self.scores(test, "loglik"))
+            if test in self.experiment.paper:
+                other = self.experiment.paper_tests.get(test)
+                header.append(f"paper, {other}" if other else "paper")
+                columns.append(self.paper(test))
+            if BEST in oracles:
+                best = oracles[BEST]["loglik"]
+                rows = oracles | self.values[test]
+                header.append(f"below {BEST}")
+                columns.append({name: Score.of(best - v["loglik"]) for name, v in rows.items() if name != BEST})
+        return self._table(header, columns)
+
+    def gap_table(self) -> str:
+        header, columns = ["oracle"], list[Column]()
+        for test, oracles in self.oracles.items():
+            for name, values in self.values[test].items():
+                header.append(f"{self.label(name)}, {test}")
+                columns.append({oracle: Score.of(v["loglik"] - values["loglik"]) for oracle, v in oracles.items()})
+        return self._table(header, columns)
+
+    def worth_table(self) -> str:
+        header, columns = ["model"], list[Column]()
+        for test, values in self.values.items():
+            approximate = {name: v for name, v in values.items() if "equivariant_loglik" in v}
+            twins = {name: values[exact] for name in approximate if (exact := twin(name)) in values}
+            free = {name: values[none] for name in approximate if (none := name.replace("approx", "none")) in values}
+            header += [f"{test}: Δ vs exact", "Δ vs own equivariant part", "Δ vs no symmetry"]
+            columns += [
+                {name: Score.of(approximate[name]["loglik"] - exact["loglik"]) for name, exact in twins.items()},
+                {name: Score.of(v["loglik"] - v["equivariant_loglik"]) for name, v in approximate.items()},
+                {name: Score.of(approximate[name]["loglik"] - none["loglik"]) for name, none in free.items()},
+            ]
+        return self._table(header, columns)
+
+    def metric_table(self, metric: str, paper: str) -> str:
+        columns: list[Column] = [self.scores(self.first, metric), self.paper(paper)]
+        return self._table(["model", "ours", "paper"], columns)
+
+    def calibration_table(self) -> str:
+        metrics = ("crps", "coverage_50", "coverage_90", "coverage_95")
+        header = ["model", *(f"{metric.replace('coverage_', '')}, {test}" for test in self.tasks for metric in metrics)]
+        return self._table(header, [self.scores(test, metric) for test in self.tasks for metric in metrics])
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.tasks))
+
+    def _table(self, header: list[str], columns: Sequence[Column]) -> str:
+        """One row for each name that has a number of ours."""
+        names = [*next(iter(self.oracles.values())), *self.models]
+        ours = {name for column in columns for name, score in column.items() if isinstance(score, Score)}
+        rows = [[self.label(name), *(_cell(column, name) for column in columns)] for name in names if name in ours]
+        return markdown_table(header, rows)
+
+    def tables(self) -> str:
+        """All scores, for people."""
+        tables = {"Log-likelihood": self.loglik_table()}
+        if next(iter(self.oracles.values())):
+            tables["How far each oracle is above"] = self.gap_table()
+        tables |= {
+            f"Log-likelihood of the context, {self.first}": self.metric_table("context_loglik", "context"),
+            f"Equivariance deviation, {self.first}": self.metric_table("equivariance_deviation", "deviation"),
+            "Calibration": self.calibration_table(),
+        }
+        return "\n\n".join(f"{title}\n\n{table}" for title, table in tables.items())
+
+    def training_table(self) -> str:
+        """How the models were trained, where they are the shipped ones."""
+        facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
+        rows = [
+            [self.label(name), f"{f['parameters']:,}", f"{f['steps']:,}", f"{f['minutes']:.0f}", str(f["threads"])]
+            for name, f in facts.items()
+        ]
+        return markdown_table(["model", "parameters", "steps", "minutes", "threads"], rows)
+
+    def page(self, figures: Iterable[Path]) -> str:
+        data, split = self.experiment.data, self.experiment.split
+        return PAGE.format(
+            title=self.experiment.title,
+            name=self.experiment.name,
+            tasks=next(iter(self.tasks.values())),
+            seed=self.seed,
+            version=__version__,
+            data=(" --data DIR" if data else "") + (f" --split {split}" if split else ""),
+            counts=", ".join(f"{count:,} {test}" for test, count in self.tasks.items()),
+            no_ceiling=NO_CEILING if next(iter(self.oracles.values())) else "",
+            remark=self.experiment.remark,
+            first=self.first,
+            norm=self.experiment.norm,
+            loglik=self.loglik_table(),
+            worth=self.worth_table(),
+            context=self.metric_table("context_loglik", "context"),
+            deviation=self.metric_table("equivariance_deviation", "deviation"),
+            calibration=self.calibration_table(),
+            training=self.training_table(),
+            findings=_section(self.experiment.findings(self.models, self.seed)),
+            figures="".join(f"\n![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures),
+        )
+
+
+def write_report(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
+    """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and gives the page."""
+    evaluation = Comparison(experiment, models, tasks, seed)
+    page = evaluation.page(experiment.figures(models, out, seed))
+    for name, text in (("README.md", page), ("results.json", json.dumps(evaluation.as_json(), indent=1) + "\n")):
+        with written_whole(out / name) as temporary:
+            temporary.write_text(text)
+    return page
+
+
+def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
+    """The strata one by one, with a progress bar on standard error."""
+    console = Console(stderr=True)
+    return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _section(text: str) -> str:
+    return f"\n{text}" if text else ""
+
+
+def _cell(column: Column, name: str) -> str:
+    if name not in column:
+        return ""
+    score = column[name]
+    return str(score) if isinstance(score, Score) else f"{score[0]:g} ± {score[1]:g}"

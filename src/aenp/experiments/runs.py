@@ -1,0 +1,216 @@
+"""Runs: training a model of an experiment in a directory that tells how it was made."""
+
+import json
+import math
+import os
+import shlex
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import torch
+from tyro.conf import Positional, arg
+
+from aenp._version import __version__
+from aenp.arguments import SymmetryName, Text, check_limits
+from aenp.evaluation.families import parameter_count
+from aenp.experiments import Preset, experiment_class, key
+from aenp.saving import written_whole
+from aenp.training.directory import CHECKPOINT, alone_in, is_first_process
+from aenp.training.loop import Outcome, check_arguments, train
+from aenp.training.recipe import Recipe
+
+Number = Annotated[int | None, arg(metavar="N")]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to train, and how. When a run is resumed, what is left out is as it was.
+
+    Args:
+        experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
+        model: family of the model, such as tnp or convcnp.
+        symmetry: none, exact or approx.
+        preset: cpu, small and quick, or paper, its sizes and schedule, for a GPU.
+        data: where the experiment's data are, if it needs any.
+        split: how its data are split into training and test data, such as paper, if there is a choice.
+        steps: budget in steps; by default the preset's.
+        minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
+        learning_rate: by default the preset's.
+        seed: of parameters, tasks and dropout.
+        threads: of each process; by default one for each core.
+        devices: processes or GPUs on this machine, which share the work by DDP.
+        num_nodes: machines.
+        precision: 32-true, 64-true, 16-mixed or bf16-mixed, as Lightning has them.
+    """
+
+    experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]]
+    model: Text = None
+    symmetry: SymmetryName = None
+    preset: Preset = "cpu"
+    data: Annotated[str | None, arg(metavar="PATH")] = None
+    split: Text = None
+    steps: Number = None
+    minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
+    learning_rate: Annotated[float | None, arg(metavar="RATE")] = None
+    seed: int = 0
+    threads: Number = None
+    devices: int = 1
+    num_nodes: int = 1
+    precision: str = "32-true"
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+        experiment_class(self.experiment)
+        if self.steps is not None and self.minutes is not None:
+            raise ValueError("the budget is given in steps or in minutes; got both")
+        check_arguments(self.minutes, self.devices, self.num_nodes, self.precision)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> "RunConfig":
+        """The configuration in a file, which may hold anything."""
+        for name, hint in get_type_hints(RunConfig).items():
+            if name in values and not _fits(values[name], hint):
+                raise ValueError(f"{name} must be {getattr(hint, '__name__', hint)}; got {values[name]!r}")
+        return RunConfig(**values)
+
+    def asked(self) -> dict[str, Any]:
+        """What is not as it is by default."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+
+    @property
+    def name(self) -> str:
+        """The model's name, such as tnp-approx."""
+        if self.model is None or self.symmetry is None:
+            raise ValueError("which model? Give --model and --symmetry, such as --model tnp --symmetry approx")
+        return key(self.model, self.symmetry)
+
+    def check_machine(self) -> None:
+        """Raises an error if this machine has fewer cores or GPUs than the run would take."""
+        cores = os.cpu_count() or 1
+        most = {"devices": torch.cuda.device_count() or cores, "threads": cores}
+        for name, available in most.items():
+            asked = getattr(self, name) or 1
+            if asked > available:
+                raise ValueError(
+                    f"{name}={asked} is more than this machine has, {available}. Ask for fewer by --{name}, or give "
+                    "--oversubscribe to have them all the same"
+                )
+
+    def command(self) -> str:
+        """The command that starts such a run."""
+        words = ["aenp", "train", self.experiment]
+        for name, value in list(self.asked().items())[1:]:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+        return shlex.join(words)
+
+    def recipe(self) -> Recipe:
+        """The preset's recipe, with what is asked for otherwise."""
+        recipe = experiment_class(self.experiment).setups[self.preset][str(self.model)].recipe
+        steps = recipe.steps if self.steps is None else self.steps
+        learning_rate = recipe.learning_rate if self.learning_rate is None else self.learning_rate
+        return replace(recipe, steps=steps, learning_rate=learning_rate)
+
+
+def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
+    """The run in a directory, with the budget and the threads that are asked for, and the commands that made it."""
+    file = out / "run.json"
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist: there is no run to resume in {out}")
+    try:
+        content = json.loads(file.read_text())
+        stored, commands = RunConfig.from_json(content["settings"]), content["commands"]
+        if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
+            raise TypeError("its commands are not a list of texts")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{file} does not describe a run: {error}") from None
+    for name, value in asked.asked().items():
+        if name not in ("steps", "minutes", "threads") and value != getattr(stored, name):
+            known = getattr(stored, name)
+            raise ValueError(f"the run in {out} has {name}={known}; it cannot be resumed with {name}={value}")
+    config = stored
+    if asked.steps is not None or asked.minutes is not None:
+        config = replace(stored, steps=asked.steps, minutes=asked.minutes)
+    if config != stored:
+        budget = ("--steps", config.steps) if config.minutes is None else ("--minutes", config.minutes)
+        words = ["aenp", "train", stored.experiment, "--out", out, "--resume", *budget]
+        commands = [*commands, shlex.join(map(str, words))]
+    return replace(config, threads=asked.threads or stored.threads), commands
+
+
+def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversubscribe: bool = False) -> Outcome:
+    """Trains as asked; to `out` go `model.safetensors`, its facts `model.json`, logs and checkpoints.
+
+    Args:
+        out: the run's directory; by default runs/EXPERIMENT/MODEL-SYMMETRY.
+        asked: what to train; to resume a run, only what is to be checked or changed.
+        resume: continue the run in `out`.
+        oversubscribe: allow more devices or threads than the machine has.
+    """
+    out = out or Path("runs", asked.experiment, asked.name)
+    config, commands = resumed(out, asked) if resume else (asked, [asked.command()])
+    name, symmetry = config.name, config.symmetry
+    if not oversubscribe:
+        config.check_machine()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    experiment = experiment_class(config.experiment)(None if config.data is None else Path(config.data), config.split)
+    model = experiment.model(str(config.model), symmetry, config.preset, config.seed)  # type: ignore[arg-type]
+    recipe, (tasks, best) = config.recipe(), experiment.validation()
+    has_state = (out / CHECKPOINT).exists()
+    if not resume and has_state:
+        raise FileExistsError(
+            f"{out} already holds a run. Continue it with --resume, or choose another place with --out"
+        )
+    with alone_in(out):
+        _write(out / "run.json", {"settings": asdict(config), "commands": commands})
+        outcome = train(
+            model,
+            experiment.source(),
+            recipe,
+            out,
+            config.minutes,
+            config.seed,
+            tasks,
+            best,
+            resume and has_state,
+            devices=config.devices,
+            num_nodes=config.num_nodes,
+            precision=config.precision,
+            wrap=experiment.wrap,
+        )
+        facts = {
+            "name": f"{experiment.name}/{name}",
+            "command": " && ".join(commands),
+            "seed": config.seed,
+            "steps": outcome.steps,
+            "minutes": outcome.minutes,
+            "finished": outcome.finished,
+            "threads": torch.get_num_threads(),
+            "devices": config.devices * config.num_nodes,
+            "parameters": parameter_count(model),
+            "recipe": asdict(recipe),
+            "aenp": __version__,
+            "torch": torch.__version__,
+        }
+        _write(out / "model.json", facts)
+    return outcome
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a JSON value is what the annotation says: a bool is not a number, and numbers are finite."""
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    if not is_first_process():
+        return
+    with written_whole(file) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n")

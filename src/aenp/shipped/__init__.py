@@ -1,0 +1,36 @@
+"""Shipped models: small trained ones that come with the package, each with a file of facts.
+
+`aenp.experiments.shipping` trains, scores and puts them here.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aenp.saving import load
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def pretrained(name: str) -> Any:
+    """The shipped model `name`, such as `gp/tnp-approx`, in evaluation mode; `aenp models` lists them.
+
+    Those of the temperature experiments are `FieldModel`s, which predict in kelvin.
+    """
+    if name not in shipped():
+        alike = shipped(name.split("/")[0]) or shipped()
+        raise ValueError(f"no model {name!r} is shipped; there are {', '.join(alike)}")
+    return load(WEIGHTS / f"{name}.safetensors")
+
+
+def find_model(name: str) -> Any:
+    """The model in a file of this name, or else the shipped one."""
+    if not Path(name).exists() and not name.endswith(".safetensors"):
+        return pretrained(name)
+    return load(name)
+
+
+def shipped(experiment: str = "*") -> dict[str, dict[str, Any]]:
+    """The facts of each shipped model, by name: how it was trained, and its scores."""
+    files = sorted(WEIGHTS.glob(f"{experiment}/*.json"))
+    return {f"{file.parent.name}/{file.stem}": json.loads(file.read_text()) for file in files}

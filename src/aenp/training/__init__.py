@@ -1,0 +1,21 @@
+"""Training: the loop and its recipe, progress on the screen, and the run's directory.
+
+It knows models and sources of tasks, and nothing of experiments.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from aenp.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from aenp.training.loop import train
+
+__all__ = ["Recipe", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "train":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from aenp.training.loop import train  # needs Lightning
+
+    return train

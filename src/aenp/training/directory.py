@@ -1,0 +1,63 @@
+"""The directory of a run: its files, who may write to it, and a checkpoint that may come from anyone."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import torch
+from filelock import FileLock, Timeout
+from lightning.pytorch.utilities import rank_zero_only
+
+CHECKPOINT = "last.ckpt"
+"What is needed to resume the run."
+MODEL = "model.safetensors"
+"The averaged model."
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes and speaks, also before Lightning has started the others."""
+    return rank_zero_only.rank == 0  # type: ignore[attr-defined]
+
+
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Keeps other processes from training in this directory; the system lets go of it when this one ends."""
+    if not is_first_process():
+        yield
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / "run.lock", timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"another process is training in {out}; wait for it, or choose another directory"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_checkpoint(checkpoint: Path) -> dict[str, Any]:
+    """The state of a run; nothing in the file is executed, and damage is found out by the checksums of its parts."""
+    try:
+        with ZipFile(checkpoint) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+            if archive.testzip() is not None or unpacked > checkpoint.stat().st_size:
+                raise BadZipFile("its content does not match its checksum")
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except (BadZipFile, EOFError, NotImplementedError, RuntimeError, UnpicklingError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{checkpoint} is damaged or not a checkpoint of aenp: {reason}") from None
+    try:
+        steps, seconds = state["steps"], state["seconds"]
+        if type(steps) is not int or steps < 0 or state["global_step"] != steps or not 0 <= seconds < math.inf:
+            raise ValueError(f"it tells of {steps} steps in {seconds} seconds")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{checkpoint} is not a checkpoint of aenp: {error}") from None
+    return dict(state)

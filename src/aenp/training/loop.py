@@ -1,0 +1,330 @@
+"""Training: a run in a directory of its own, which may be stopped at any time and resumed exactly where it was."""
+
+import logging
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch.utils.data import DataLoader
+
+from aenp.configured import Configured
+from aenp.data.stream import Stream, TaskSource
+from aenp.inference import loglik
+from aenp.process import NeuralProcess
+from aenp.saving import save, written_whole
+from aenp.task import Task
+from aenp.training.directory import CHECKPOINT, MODEL, alone_in, is_first_process, read_checkpoint
+from aenp.training.memory import reuse_memory
+from aenp.training.progress import Progress
+from aenp.training.recipe import Recipe
+
+LOG_EVERY = 50
+PRECISIONS = ("32-true", "64-true", "16-mixed", "bf16-mixed")
+Batch = dict[str, Any]
+"A task's tensors by name, as Lightning can convert and move them."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: how far it came, and whether its budget is spent."""
+
+    steps: int
+    minutes: float
+    finished: bool
+
+
+class NonFinite(FloatingPointError):
+    """A loss or a parameter is no longer a finite number."""
+
+
+class Loop(LightningModule):
+    """One model in training. What happens in step n depends on the seed, n and the state before it, on nothing else."""
+
+    def __init__(
+        self,
+        model: NeuralProcess,
+        source: TaskSource,
+        recipe: Recipe,
+        out: Path,
+        minutes: float | None,
+        seed: int,
+        validation: Sequence[Task],
+        progress: Progress,
+        checkpoint_seconds: float,
+        wrap: Callable[[NeuralProcess], Configured],
+    ) -> None:
+        super().__init__()
+        self.wrap = wrap
+        self.model, self.source, self.recipe, self.out = model, source, recipe, out
+        self.averaged = deepcopy(model).requires_grad_(False)
+        self.minutes, self.seed, self.validation, self.progress = minutes, seed, validation, progress
+        self.checkpoint_seconds = checkpoint_seconds
+        self.steps, self.seconds, self.stop = 0, 0.0, False
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / CHECKPOINT
+
+    @property
+    def share(self) -> float:
+        """The share of the budget that is spent."""
+        return self.steps / self.recipe.steps if self.minutes is None else self.seconds / (60 * self.minutes)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        matrices = [p for p in self.model.parameters() if p.requires_grad and p.ndim > 1]
+        vectors = [p for p in self.model.parameters() if p.requires_grad and p.ndim <= 1]
+        groups: list[dict[str, Any]] = [
+            {"params": matrices, "weight_decay": self.recipe.weight_decay},
+            {"params": vectors},
+        ]
+        fused = "mixed" not in self.trainer.precision  # Lightning cannot clip what a fused optimiser unscales
+        return torch.optim.AdamW(groups, lr=self.recipe.learning_rate, weight_decay=0.0, fused=fused)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        rank, ranks = self.trainer.global_rank, self.trainer.world_size
+        return _loader(Stream(self.source, self.recipe.batch_size, self.seed, self.steps, rank, ranks))
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return _loader(self.validation)
+
+    def on_train_start(self) -> None:
+        self.started = time.monotonic() - self.seconds
+        self.saved = self.seconds
+        if _in_main_thread():
+            signal.signal(signal.SIGTERM, self.ask_to_stop)  # in place of Lightning's, which stops without saving
+
+    def ask_to_stop(self, *_: object) -> None:
+        """Ends the run after the step that is under way; asked again, at once."""
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        draw = np.random.SeedSequence((self.seed, self.global_rank, self.steps))
+        draws = int(draw.generate_state(1, np.uint64)[0])
+        torch.default_generator.manual_seed(draws)  # what torch.manual_seed does, without its 2 ms
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(draws)
+        for group in self.optimizers().param_groups:  # type: ignore[union-attr]
+            group["lr"] = self.recipe.rate(self.share)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        task = Task(**batch)
+        value = loglik(self.model, task).mean()
+        if not torch.isfinite(value):
+            raise NonFinite(f"the log-likelihood is {value.item()} at step {self.steps}")
+        if (self.steps + 1) % LOG_EVERY == 0:
+            self.log_dict({"loglik": value, "learning_rate": self.recipe.rate(self.share)}, batch_size=len(task))
+        return -value
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self.steps = self.global_step
+        weight = 1 - min(self.recipe.average, self.steps / (self.steps + 9))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.averaged.parameters()), list(self.model.parameters()), weight)
+        self.seconds, self.stop = self.trainer.strategy.broadcast((time.monotonic() - self.started, self.stop))
+        self.progress.step(self.steps, self.share, -outputs["loss"].item())
+        over = self.stop or self.share >= 1
+        if over or self.seconds - self.saved >= self.checkpoint_seconds:
+            self.save()
+        if over:
+            self.trainer.should_stop = True
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        task = Task(**batch)
+        value = loglik(self.averaged, task).mean()
+        self.log("validation_loglik", value, batch_size=len(task), sync_dist=True)
+
+    def on_validation_epoch_end(self) -> None:
+        self.progress.validated(self.steps, self.trainer.callback_metrics["validation_loglik"].item())
+
+    def save(self) -> None:
+        """Writes the state of the run, which appears under its name only when it is whole."""
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()):
+            raise NonFinite(f"a parameter is no longer finite at step {self.steps}")
+        self.trainer.save_checkpoint(self.checkpoint)
+        if self.trainer.is_global_zero:
+            save(self.wrap(self.averaged), self.out / MODEL)
+        self.saved = self.seconds
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["steps"], checkpoint["seconds"] = self.steps, self.seconds
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.steps, self.seconds = checkpoint["steps"], checkpoint["seconds"]
+
+
+class WrittenWhole(TorchCheckpointIO):
+    """Checkpoints beside their final place, where Lightning would write them to the system's temporary directory."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        content = BytesIO()  # torch itself does not say when a disk is full
+        torch.save(checkpoint, content)
+        with written_whole(Path(path)) as temporary:
+            temporary.write_bytes(content.getbuffer())
+
+
+def train(
+    model: NeuralProcess,
+    source: TaskSource,
+    recipe: Recipe,
+    out: str | os.PathLike[str],
+    minutes: float | None = None,
+    seed: int = 0,
+    validation: Sequence[Task] = (),
+    oracle: float | None = None,
+    resume: bool = False,
+    validate_every: int = 500,
+    checkpoint_seconds: float = 60.0,
+    devices: int = 1,
+    num_nodes: int = 1,
+    precision: str = "32-true",
+    wrap: Callable[[NeuralProcess], Configured] = lambda model: model,
+) -> Outcome:
+    """Trains `model` in place and writes `model.safetensors`, logs and what is needed to go on to the directory `out`.
+
+    Afterwards the model has the averaged weights. A run that is stopped, by Ctrl-C or a crash, and resumed with the
+    same arguments, on the same machine with the same number of threads, ends bit for bit as if it had never been, if
+    its budget is in steps. While it is under way, a second one in the same directory is refused.
+
+    Args:
+        model: what to train.
+        source: where its tasks come from.
+        recipe: how.
+        out: the run's directory.
+        minutes: the budget as time, in place of the recipe's number of steps; the schedule then follows the clock.
+        seed: of the tasks and of the fixed inputs' dropout.
+        validation: tasks that the averaged model is scored on now and then.
+        oracle: the best possible score on these, for the progress bar.
+        resume: continue the run in `out`.
+        validate_every: steps between two validations.
+        checkpoint_seconds: time between two checkpoints.
+        devices: processes on this machine, each with batches of its own.
+        num_nodes: machines.
+        precision: of the arithmetic, 32-true, 64-true, 16-mixed or bf16-mixed.
+        wrap: makes what is saved as `model.safetensors` from the model.
+    """
+    check_arguments(minutes, devices, num_nodes, precision)
+    out = Path(out)
+    progress = Progress(recipe.steps if minutes is None else None, minutes, oracle, quiet=not is_first_process())
+    loop = Loop(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds, wrap)
+    if resume and not loop.checkpoint.exists():
+        raise FileNotFoundError(f"{loop.checkpoint} does not exist: there is no run to resume in {out}")
+    if not resume and loop.checkpoint.exists():
+        raise FileExistsError(f"{out} already holds a run. Resume it, or choose another directory")
+    reuse_memory()
+    with alone_in(out):
+        if resume:
+            _restore(loop)
+        if loop.share < 1:
+            _fit(loop, resume, validate_every, devices, num_nodes, precision)
+        model.load_state_dict(loop.averaged.state_dict())
+        model.eval()
+        if is_first_process():
+            save(wrap(model), out / MODEL)
+    return Outcome(loop.steps, loop.seconds / 60, loop.share >= 1)
+
+
+def check_arguments(minutes: float | None, devices: int, num_nodes: int, precision: str) -> None:
+    """Raises an error that names the argument of `train` that is out of range."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes must be positive; got {minutes}")
+    if devices < 1 or num_nodes < 1:
+        raise ValueError(f"devices and num_nodes must be at least 1; got {devices} and {num_nodes}")
+
+
+def _restore(loop: Loop) -> None:
+    """Reads the checkpoint's parameters and progress."""
+    state = read_checkpoint(loop.checkpoint)
+    try:
+        loop.load_state_dict(state["state_dict"])
+    except (KeyError, TypeError, AttributeError, RuntimeError):
+        raise ValueError(f"the run in {loop.out} belongs to another model; resume it with the same arguments") from None
+    loop.on_load_checkpoint(state)
+
+
+def _fit(loop: Loop, resume: bool, validate_every: int, devices: int, num_nodes: int, precision: str) -> None:
+    out, recipe, minutes = loop.out, loop.recipe, loop.minutes
+    loggers = [
+        CSVLogger(out, name="logs", version=f"from_step_{loop.steps}", flush_logs_every_n_steps=LOG_EVERY),
+        TensorBoardLogger(out, name="logs", version="tensorboard"),
+    ]
+    with _quiet(), _stopped_by_ctrl_c(loop), loop.progress:
+        trainer = Trainer(
+            devices=devices,
+            num_nodes=num_nodes,
+            plugins=[WrittenWhole()],
+            precision=precision,  # type: ignore[arg-type]
+            strategy="ddp" if devices * num_nodes > 1 else "auto",
+            max_steps=recipe.steps if minutes is None else -1,
+            gradient_clip_val=recipe.clip,
+            gradient_clip_algorithm="value",
+            logger=loggers,
+            log_every_n_steps=LOG_EVERY,
+            val_check_interval=validate_every,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            limit_val_batches=1.0 if loop.validation else 0,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+        try:
+            trainer.fit(loop, ckpt_path=loop.checkpoint if resume else None, weights_only=True)
+        except NonFinite as error:
+            saved = (
+                f"The last good state is {loop.checkpoint}" if loop.checkpoint.exists() else "No state was saved yet"
+            )
+            raise NonFinite(f"{error}. {saved}; going on from there fails again. Lower the learning rate") from None
+
+
+def _loader(tasks: Any) -> DataLoader[Batch]:
+    return DataLoader(tasks, batch_size=None, collate_fn=vars)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Lightning's advice on workers and hardware off the screen."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _stopped_by_ctrl_c(loop: Loop) -> Iterator[None]:
+    if not _in_main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, loop.ask_to_stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _in_main_thread() -> bool:
+    """Whether this thread may handle signals."""
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,167 @@
+"""A full disk: one sentence and exit code 2; what was there before stays as it was, and nothing is left behind."""
+
+import errno
+import os
+import resource
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from test_kills import Job, exit_code, predict, write_model_and_stations
+
+from aenp import TNP, cli, save
+from aenp.earth.output import write_prediction
+from aenp.experiments import report
+from aenp.experiments.gp import Gibbs
+from aenp.experiments.smoke.simulator import Plumes, simulate
+
+pytestmark = pytest.mark.slow
+
+TNP_ON_GP = ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--threads", "1")
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A job in a process that can write no file of more than so many bytes, as if the disk were full then."""
+
+    job: Job
+    most: int
+
+    def __call__(self, out: Path) -> None:
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(out.parent.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.most, self.most))
+        try:
+            self.job(out)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+
+
+def files(place: Path) -> dict[str, bytes]:
+    """Every file in a directory, and every directory."""
+    return {str(file.relative_to(place)): file.read_bytes() if file.is_file() else b"" for file in place.rglob("*")}
+
+
+def is_told(job: Job, out: Path, most: int) -> bool:
+    """Whether the job tells in one sentence that the disk is full."""
+    code = exit_code(Limited(job, most), out)
+    printed, told = ((out.parent.parent / name).read_text() for name in ("stdout", "stderr"))
+    lines = told.split("\n")
+    return (code, printed) == (2, "") and [line[:6] for line in lines if line] == ["aenp: "] and "disk" in told
+
+
+def command(out: Path, words: tuple[str, ...]) -> None:
+    sys.argv = ["aenp", *words, "--out", str(out)]
+    cli.main()
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "last"),
+    [
+        (predict, "out.nc", "out.nc"),
+        (predict, "out.csv", "out.csv"),
+        (predict, "out.zarr", "out.zarr/mean/zarr.json"),
+        (partial(predict, plot=True), "out.nc", "map.png"),
+    ],
+    ids=["netcdf", "csv", "zarr", "map"],
+)
+def test_prediction(job: Job, name: str, last: str, tmp_path: Path) -> None:
+    out = tmp_path / "place" / name
+    write_model_and_stations(tmp_path, seed=0)
+    assert exit_code(job, out) == 0
+    before = files(out.parent)
+    write_model_and_stations(tmp_path, seed=1)
+    assert is_told(job, out, len(before[last]) // 2)
+    assert files(out.parent) == before
+
+
+def test_training(tmp_path: Path) -> None:
+    out = tmp_path / "place/run"
+    assert exit_code(partial(command, words=(*TNP_ON_GP, "--steps", "2")), out) == 0
+    before = files(out)
+    further = partial(command, words=(*TNP_ON_GP, "--steps", "4", "--resume"))
+    assert is_told(further, out, len(before["last.ckpt"]) // 2)
+    after = files(out)
+    assert all(after[name] == before[name] for name in ("last.ckpt", "model.safetensors"))
+    assert not [name for name in files(tmp_path) if ".part" in name or name.startswith("tmp")]
+
+
+@pytest.mark.parametrize(("most", "begun"), [(200, False), (1000, True)])
+def test_data_generation(most: int, begun: bool, tmp_path: Path) -> None:
+    """Of a data set that cannot be begun nothing is left; one that was begun goes on later."""
+    out = tmp_path / "place/smoke.zarr"
+    out.parent.mkdir()
+    job = partial(command, words=("data", "smoke", "--num", "1", "--workers", "1"))
+    assert is_told(job, out, most)
+    assert out.exists() == begun and not [name for name in files(out.parent) if ".part" in name]
+    assert exit_code(job, out) == 0
+    assert np.array_equal(zarr.open_array(out, path="density", mode="r"), simulate(Plumes.draw(range(1), 0)))
+
+
+class NoScores:
+    """An evaluation that takes no time."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def page(self, _: object) -> str:
+        return 20_000 * "page"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"scores": 160_000 * "0"}
+
+
+def reproduce(out: Path) -> None:
+    model = TNP(1, 1, symmetry="exact", attention="spectral", dim=8, heads=2, layers=1)
+    Gibbs.shipped_models = lambda _: {"tnp-exact": model}  # type: ignore[method-assign]
+    report.Comparison = NoScores  # type: ignore[assignment, misc]
+    command(out, ("reproduce", "gp"))
+
+
+@pytest.mark.parametrize("most", [1000, 70_000, 100_000], ids=["a figure", "the page", "the scores"])
+def test_reproduction(most: int, tmp_path: Path) -> None:
+    out = tmp_path / "place/results"
+    assert exit_code(reproduce, out) == 0
+    before = files(out.parent)
+    assert is_told(reproduce, out, most)
+    assert files(out.parent) == before
+
+
+def test_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, content: bytes) -> None:
+        with self.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    model = TNP(1, 1, attention="spectral", dim=8, heads=2, layers=1)
+    save(model, tmp_path / "model.safetensors")
+    before = files(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="no space left"):
+        save(model, tmp_path / "model.safetensors")
+    assert files(tmp_path) == before
+
+
+def test_a_store_that_cannot_be_put_in_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError(errno.EIO, "input/output error")
+        return rename(self, target)
+
+    old, new = (xr.Dataset({"mean": ("x", [value])}) for value in (1.0, 2.0))
+    write_prediction(old, tmp_path / "out.zarr")
+    before = files(tmp_path)
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="input/output error"):
+        write_prediction(new, tmp_path / "out.zarr")
+    assert files(tmp_path) == before

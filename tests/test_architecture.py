@@ -1,0 +1,122 @@
+"""The architecture: dependencies point one way, and a new model or experiment is one class that nothing else names."""
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import aenp
+from aenp.data import GibbsTasks
+from aenp.evaluation.scores import Stratum
+from aenp.experiments.experiment import Experiment, FamilySetup
+from aenp.experiments.shipping import train_and_ship
+from aenp.models.cnp import CNP
+from aenp.process import NeuralProcess
+from aenp.task import Task
+from aenp.training.recipe import Recipe
+
+PACKAGE = Path(aenp.__file__).parent
+LAYERS = [
+    {"_version"},
+    {"__init__"},
+    {"configured", "arguments", "checks"},
+    {"symmetry"},
+    {"nn"},
+    {"task"},
+    {"fixed_inputs", "likelihoods", "saving"},
+    {"process"},
+    {"inference", "models", "data", "shipped"},
+    {"training", "evaluation"},
+    {"earth"},
+    {"experiments"},
+    {"cli"},
+]
+"Files and rooms from the ground up: each may use what is below it, and nothing beside or above it."
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The modules of this package that a file imports anywhere, but for type checkers."""
+    tree = ast.parse(file.read_text())
+    hidden = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
+    skipped = {id(inner) for node in hidden for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        yield from (name for name in names if name == "aenp" or name.startswith("aenp."))
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def test_dependencies_point_one_way() -> None:
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    wrong = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        assert own in level, f"{own} has no place in the architecture"
+        for module in imports(file):
+            other = room(module)
+            if other != own and level[other] >= level[own]:
+                wrong.append(f"{file.relative_to(PACKAGE)} imports {module}")
+    assert not wrong
+
+
+def test_every_room_says_what_lives_there() -> None:
+    for init in PACKAGE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(init.read_text())), init
+
+
+@pytest.fixture
+def toy() -> Iterator[None]:
+    """A model family and an experiment from outside of the package, which are forgotten afterwards."""
+
+    class ToyModel(CNP):
+        """A model family from outside of the package."""
+
+        family = "toy"
+
+    class ToyExperiment(Experiment):
+        """An experiment from outside of the package."""
+
+        name = "toy"
+        title = "A toy"
+        dim_x = 1
+        domain = ((-1.0, 1.0),)
+        norm = 1
+        models = (("toy", "none"),)
+        setups = {"cpu": {"toy": FamilySetup(Recipe(steps=2, batch_size=2), {"dim": 4})}}  # noqa: RUF012
+        paper = {"near": {"toy-none": (1.25, 0.5)}}  # noqa: RUF012
+
+        def source(self) -> GibbsTasks:
+            return GibbsTasks(num_context=(1, 4), num_targets=4)
+
+        def validation(self) -> tuple[list[Task], None]:
+            return [], None
+
+        def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
+            return {"near": [Stratum(self.source().batch(2, number, seed)) for number in range(2)]}
+
+        def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
+            return []
+
+    yield
+    del NeuralProcess.families["toy"], Experiment.known["toy"]
+
+
+def test_a_model_and_an_experiment_from_outside_are_trained_evaluated_shipped_and_reported(
+    toy: None, call: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs/toy/toy-none"
+    assert "Finished after 2 steps" in call("train", "toy", "--model", "toy", "--symmetry", "none", "--out", run)
+    assert "| ToyModel | " in call("evaluate", "toy", "--weights", run / "model.safetensors")
+    monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path / "weights")
+    monkeypatch.setattr("aenp.experiments.shipping.WEIGHTS", tmp_path / "weights")
+    train_and_ship(("toy",), runs=tmp_path / "runs", tasks=4)
+    assert "toy/toy-none" in call("models", "--json")
+    page = call("reproduce", "toy", "--out", tmp_path / "results")
+    assert "# A toy" in page and "| ToyModel | " in page and "1.25 ± 0.5" in page

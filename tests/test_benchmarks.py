@@ -1,0 +1,141 @@
+"""What surrounds the package: the benchmarks run at toy sizes, and a skip that is not expected fails in CI."""
+
+import csv
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.measure import interleaved_times, peak_memory
+from benchmarks.reference import plain_formula
+from benchmarks.speed import KINDS, random_task
+
+import aenp
+
+ROOT = Path(__file__).parents[1]
+needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+PNG = b"\x89PNG"
+
+
+def run(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a Python module from the root of the repository."""
+    command = [sys.executable, "-m", *map(str, words)]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def written(out: Path, module: str, *words: object) -> dict[str, Path]:
+    """The files that a benchmark writes, by name."""
+    done = run(module, *words, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return {file.name: file for file in out.iterdir()}
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """The rows of the Markdown table whose header begins with this column."""
+    lines = page.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    rows = lines[start + 2 :]
+    rows = rows[: next((number for number, line in enumerate(rows) if not line.startswith("|")), None)]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+@pytest.mark.slow
+@needs_linux
+def test_speed_measures_every_kind_of_attention_and_judges_every_target(tmp_path: Path) -> None:
+    toy = ("--tasks", 2, 16, 32, "--points", 8, 16, "--matrix", 64, "--threads", 1, "--seconds", 0)
+    files = written(tmp_path, "benchmarks", *toy)
+    assert set(files) == {"results.md", "scaling.png"} and files["scaling.png"].read_bytes().startswith(PNG)
+    page = files["results.md"].read_text()
+    assert [row[0] for row in table(page, "attention")] == list(KINDS)
+    assert [row[:2] for row in table(page, "attention | n")] == [[kind, n] for kind in KINDS for n in ("8", "16")]
+    assert {row[-1] for row in table(page, "target")} <= {"met", "**not met**"} and len(table(page, "target")) == 6
+    assert page.count("## Profile: ") == 2 and len(table(page, "threads")) == 1
+
+
+@pytest.mark.slow
+def test_quality_writes_the_learning_curve_of_both_attentions(tmp_path: Path) -> None:
+    toy = ("--minutes", 0.01, "--tasks", 64, "--dim", 8, "--layers", 1)
+    files = written(tmp_path, "benchmarks.quality", *toy)
+    assert set(files) == {"quality.md", "quality.csv", "quality.png"}
+    assert files["quality.png"].read_bytes().startswith(PNG)
+    with files["quality.csv"].open(newline="") as file:
+        points = list(csv.DictReader(file))
+    assert {point["attention"] for point in points} == {"mlp", "spectral"}
+    assert all(math.isfinite(float(point["loglik"])) and float(point["minutes"]) <= 0.01 for point in points)
+    assert len(table(files["quality.md"].read_text(), "attention")) == len(points)
+
+
+@pytest.mark.slow
+@needs_linux
+def test_smoke_compares_the_same_plume(tmp_path: Path) -> None:
+    files = written(tmp_path, "benchmarks.smoke", "--size", 16, "--steps", 3, "--batch", 2)
+    page = files["smoke.md"].read_text()
+    assert set(files) == {"smoke.md"} and "One plume of 3 steps on 16 × 16 cells" in page
+    rows = table(page, "simulator")
+    assert [row[0] for row in rows] == ["PhiFlow, NumPy", "PhiFlow, JAX", "aenp"]
+    assert float(rows[-1][-1]) < 1e-6
+
+
+def test_steps_take_turns() -> None:
+    order = list[str]()
+    times = interleaved_times({name: lambda name=name: order.append(name) for name in "abc"}, seconds=0)
+    assert order == list("abc") * 4 and set(times) == set("abc") and min(times.values()) > 0
+
+
+def allocation(before: int, during: int) -> Callable[[], torch.Tensor]:
+    """A step that takes so many MB, where others were taken and freed before."""
+    torch.ones(before * 2**18).sum()
+    return lambda: torch.ones(during * 2**18)
+
+
+@needs_linux
+def test_peak_memory_is_that_of_the_step_alone() -> None:
+    assert 60 < peak_memory(allocation, 256, 64) < 100
+
+
+def test_the_plain_formula_is_the_librarys_attention() -> None:
+    torch.manual_seed(0)
+    model = aenp.TNP(1, 1, attention="mlp", dim=16, heads=2, layers=2).eval()
+    task = random_task(3, 5, 7)
+    found = aenp.predict(model, task).mean
+    torch.testing.assert_close(aenp.predict(plain_formula(model), task).mean, found, rtol=0, atol=1e-4)
+
+
+SKIPS = """
+import pytest
+
+@pytest.mark.skip(reason="needs a GPU")
+def test_expected(): ...
+
+@pytest.mark.skip(reason="no data")
+def test_marked(): ...
+
+def test_called():
+    pytest.skip("no network")
+
+@pytest.mark.xfail(strict=True)
+def test_known_to_fail():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "outcomes"),
+    [("", {"4 skipped", "1 xfailed"}), ("1", {"1 failed", "2 errors", "1 skipped", "1 xfailed"})],
+)
+def test_an_unexpected_skip_fails_where_ci_is_set(variable: str, outcomes: set[str], tmp_path: Path) -> None:
+    """Whether a test is marked, skips itself, or its whole module does."""
+    (tmp_path / "test_skips.py").write_text(SKIPS)
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
+    path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    options = ("-q", "-p", "conftest", "-p", "no:cacheprovider", "--color=no", "--continue-on-collection-errors")
+    printed = run("pytest", *options, "--rootdir", tmp_path, tmp_path, CI=variable, PYTHONPATH=path).stdout
+    assert set(printed.splitlines()[-1].split(" in ")[0].split(", ")) == outcomes, printed
+    for reason in ("no data", "no network", "could not import 'no_such_module'"):
+        assert (f"unexpected skip: {reason}" in printed) == bool(variable)
