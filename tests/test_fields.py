@@ -15,6 +15,7 @@ import aenp
 from aenp.earth import field_model
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
+from aenp.earth.maps import map_prediction
 from aenp.earth.output import write_prediction
 from aenp.earth.sources import open_dataset
 from frames import frame
@@ -298,6 +299,12 @@ def test_a_model_of_two_variables_predicts_each_in_its_units(two_variables: Fiel
         assert np.allclose(found["mean"] - found["equivariant_mean"], found["local_effect"], rtol=0, atol=1e-3)
         assert {each.attrs["units"] for each in found.values()} == {variable.units}
         assert variable.name in found["std"].attrs["long_name"]
+
+
+def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel, tmp_path: Path) -> None:
+    context = both(stations())
+    drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
+    assert drawn.stat().st_size > 10_000
 
 
 def test_a_field_of_two_variables_is_its_values(two_variables: FieldModel) -> None:

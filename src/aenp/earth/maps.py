@@ -34,11 +34,13 @@ def map_prediction(
     """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
 
     Args:
-        prediction: what `FieldModel.predict` gives; of several times the first is drawn.
+        prediction: what `FieldModel.predict` gives; of several times or variables the first is drawn.
         observed: the observations, as `open_points` gives them.
         file: the picture to write.
         coast: a topography or land–sea mask, whose shore is drawn as coastline.
     """
+    prefix = str(next(iter(prediction))).removesuffix("mean")
+    prediction = prediction.rename({f"{prefix}{name}": name for name in PANELS if f"{prefix}{name}" in prediction})
     time = find(prediction.coords, "time")
     if time is not None:
         when = pd.Timestamp(prediction[time].values.min())
