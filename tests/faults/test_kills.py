@@ -30,7 +30,7 @@ from frames import frame
 
 pytestmark = pytest.mark.slow
 
-TRAINING = Path(__file__).parent.parent / "training_script.py"
+TRAINING = Path(__file__).parents[1] / "training" / "training_script.py"
 SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, inflow_y=3.0, steps=3)
 NUM = 3 * CHUNK + 5
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")

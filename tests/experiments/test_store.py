@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from test_simulator import assert_same_density
 
 from aenp.experiments.smoke.simulator import Box, Plumes, simulate
 from aenp.experiments.smoke.store import CHUNK, generate, load
-from test_smoke import assert_same_density
 
 SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, steps=3)
 NUM = 2 * CHUNK + 5

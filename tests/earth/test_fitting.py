@@ -130,5 +130,5 @@ def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) ->
 
 @pytest.mark.slow
 def test_the_tutorial_runs(tmp_path: Path) -> None:
-    runpy.run_path(str(Path(__file__).parents[1] / "docs" / "tutorial_own_data.py"))["main"](0.05, tmp_path)
+    runpy.run_path(str(Path(__file__).parents[2] / "docs" / "tutorial_own_data.py"))["main"](0.05, tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "prediction.nc", "map.png"}
