@@ -144,7 +144,7 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
             ("data", "smoke", "--out", "x", "--num"),
             "Missing value for argument '--num'. Expected 1 values; see aenp data",
         ),
-        (("train", "pg"), "experiment must be one of gp, smoke, era5-2d, era5-points-2d, era5-4d; got 'pg'"),
+        (("train", "pg"), "experiment must be one of era5-2d, era5-4d, era5-points-2d, gp, smoke; got 'pg'"),
         (
             ("fit", "x", "--region", "1", "2", "3", "x"),
             "Error parsing --region: no type matching",

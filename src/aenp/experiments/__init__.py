@@ -17,7 +17,7 @@ __all__ = ["Experiment", "Preset", "experiment_class", "experiments", "key", "ke
 def experiments() -> dict[str, type[Experiment]]:
     """Every experiment by name."""
     _import_all()
-    return Experiment.known
+    return dict(sorted(Experiment.known.items()))
 
 
 def experiment_class(name: str) -> type[Experiment]:
