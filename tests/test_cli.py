@@ -116,7 +116,7 @@ def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp
         ((*TNP, "--steps", "0"), "steps must be between 1 and 1e+09; got 0"),
         ((*TNP, "--minutes", "-1"), "minutes must be between 0.001 and 1e+06; got -1.0; see aenp train --help"),
         ((*TNP, "--steps", "1", "--minutes", "1"), "in steps or in minutes"),
-        ((*TNP, "--threads", "1024"), "give --oversubscribe"),
+        ((*TNP, "--threads", "1024"), "--oversubscribe allows it"),
         ((*TNP, "--devices", "0"), "devices must be between 1 and 65536; got 0"),
         ((*TNP, "--precision", "bf16-true"), "precision must be one of 32-true"),
         (("reproduce", "gp", "--tasks", "-7"), "--tasks: expected a whole number from 1"),
@@ -208,3 +208,17 @@ def test_a_fault_of_the_code_is_not_taken_for_the_users(
     monkeypatch.setattr(commands, "shipped", lambda: 1 + "1")  # type: ignore[operator]
     with pytest.raises(TypeError):
         call("models")
+
+
+def test_an_unexpected_error_tells_where_it_arose(
+    call: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> dict[str, object]:
+        return {"a": int("b")}
+
+    monkeypatch.setattr(commands, "shipped", broken)
+    with pytest.raises(SystemExit, match="2"):
+        call("models")
+    assert re.search(
+        r"invalid literal .*'b' \(in commands\.py, line \d+; --debug tells more\)", capsys.readouterr().err
+    )

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-ROOMS = ("data", "earth", "evaluation", "experiments", "models", "nn", "symmetry", "training")
+ROOMS = ("data", "earth", "evaluation", "experiments", "inference", "models", "nn", "saving", "symmetry", "training")
 
 
 def __getattr__(name: str) -> Any:

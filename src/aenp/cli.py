@@ -6,11 +6,13 @@ import os
 import re
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import partial, wraps
 from importlib import import_module
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from aenp._version import __version__
@@ -108,8 +110,20 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full: {error.strerror}. Make room, or choose another place"
     text = " ".join(line.strip() for line in str(error).splitlines()) or type(error).__name__
-    # What libraries raise when they fail, as on damaged data, and which may not name the file.
-    return f"{text}. Is a file damaged? --debug tells where" if isinstance(error, RuntimeError | EOFError) else text
+    return text if isinstance(error, OSError) or _is_ours(error) else f"{text} ({_place(error)}; --debug tells more)"
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this package has raised the error itself, in words that tell what is wrong."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(__file__).parent in Path(last.filename).parents and (last.line or "").startswith("raise")
+
+
+def _place(error: Exception) -> str:
+    """The line of this package in which an error arose that it did not expect, as of a bug or a damaged file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(__file__).parent in Path(frame.filename).parents]
+    return f"in {Path((own or frames)[-1].filename).name}, line {(own or frames)[-1].lineno}"
 
 
 if __name__ == "__main__":

@@ -142,3 +142,6 @@ def _check_counts(configuration: Any, most: Mapping[str, int]) -> None:
             if isinstance(value, int) and value > most.get(name, value):
                 raise ValueError(f"{name}={value} is too large for the file, which allows for {most[name]}")
             _check_counts(value, most)
+    elif isinstance(configuration, list):
+        for value in configuration:
+            _check_counts(value, most)

@@ -265,6 +265,22 @@ def test_places_beyond_the_topography_come_out_as_nan(space_time: FieldModel) ->
     assert np.isnan(result["mean"][0, :, 0]).values.tolist() == [False, True]
 
 
+def test_elevations_in_other_units_are_converted(space_time: FieldModel) -> None:
+    context, target = dated(stations()), dated(stations(5, seed=1)).drop(columns="t2m")
+    expected = space_time.predict(context, target)["mean"]
+    kilometres = [
+        table.assign(elevation=table["elevation"] / 1000).rename(columns={"elevation": "elevation [km]"})
+        for table in (context, target)
+    ]
+    assert np.allclose(space_time.predict(*kilometres)["mean"], expected, rtol=0, atol=1e-3)
+
+
+def test_a_model_on_a_grid_says_which() -> None:
+    process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3)
+    with pytest.raises(ValueError, match=r"places on one grid only, every 0\.25° × 0\.25°"):
+        FieldModel(process, FRAME).predict(stations(), GRID)
+
+
 @pytest.mark.parametrize(
     ("context", "target", "topography", "message"),
     [

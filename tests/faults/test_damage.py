@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from test_training import RECIPE, SOURCE, small_model
 
 import aenp
 from aenp.experiments.runs import RunConfig, train_model
@@ -22,7 +24,6 @@ from aenp.experiments.smoke.simulator import Box
 from aenp.experiments.smoke.store import generate, load
 from aenp.training.loop import train
 from catalogue import build
-from test_training import RECIPE, SOURCE, small_model
 
 pytestmark = pytest.mark.slow
 
@@ -139,6 +140,25 @@ def test_a_checkpoint_with_other_content_is_refused(content: object, tmp_path: P
         train(small_model(), SOURCE, RECIPE, tmp_path, resume=True)
 
 
+@pytest.mark.parametrize("damage", ["small moments", "no moments", "no loops", "more parameters"])
+def test_a_checkpoint_whose_optimiser_does_not_fit_is_refused(damage: str, tmp_path: Path) -> None:
+    """Fused AdamW would read and write beyond arrays that are too small."""
+    train(small_model(), SOURCE, RECIPE, tmp_path)
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    moments = state["optimizer_states"][0]["state"]
+    if damage == "small moments":
+        moments[1] |= {"exp_avg": torch.zeros(1), "exp_avg_sq": torch.zeros(1)}
+    elif damage == "no moments":
+        del state["optimizer_states"]
+    elif damage == "no loops":
+        del state["loops"]
+    else:
+        moments[10**6] = moments[0]
+    torch.save(state, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match=r"last\.ckpt is not a checkpoint of this model"):
+        train(small_model(), SOURCE, replace(RECIPE, steps=8), tmp_path, resume=True)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -182,7 +202,7 @@ def test_what_does_not_describe_a_run_is_refused(text: str, tmp_path: Path) -> N
 
 def test_more_devices_than_the_machine_has_can_be_forced() -> None:
     settings = RunConfig(**SETTINGS | {"devices": 1000})
-    with pytest.raises(ValueError, match="give --oversubscribe"):
+    with pytest.raises(ValueError, match="--oversubscribe allows it"):
         settings.check_machine()
 
 
@@ -190,6 +210,7 @@ HUGE = 10**9
 MODELS: list[dict[str, Any]] = [
     {"class": "TNP", "dim_x": 1, "dim_y": 1, "layers": HUGE},
     {"class": "TNP", "dim_x": 1, "dim_y": 1, "dim": HUGE},
+    {"class": "FieldModel", "process": [{"class": "TNP", "dim_x": 1, "dim_y": 1, "layers": HUGE}], "frame": None},
     {"class": "TNP", "dim_x": 1, "dim_y": 1, "dim": 40_000, "heads": 8},
     {"class": "TNP", "dim_x": HUGE, "dim_y": 1},
     {"class": "TNP", "dim_x": 1, "dim_y": HUGE},

@@ -226,7 +226,16 @@ class FieldModel(Configured, nn.Module):
 
     def _encode(self, context: Task) -> tuple[Any, Any]:
         """The context as the model represents it, with its fixed inputs and without."""
-        state = self.process.encode(context)
+        try:
+            state = self.process.encode(context)
+        except ValueError as error:
+            if "on_grid=True" not in str(error):
+                raise
+            steps = (f"{s * a.unit:g}°" for s, a in zip(self.process.spacing, self.frame.axes.values(), strict=True))  # type: ignore[arg-type]
+            raise ValueError(
+                f"this model takes places on one grid only, every {' × '.join(steps)}: round those of context and "
+                "target, or use a model that does not need a grid, such as a PTTNP"
+            ) from error
         if self.process.fixed_inputs is None:
             return state, state
         with self.process.equivariant():

@@ -13,10 +13,21 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import is_table, read_table, utc
-from aenp.earth.sources import NAMES, check_degrees, describe, find, open_dataset, with_coordinates
+from aenp.earth.points import TITLE, is_table, read_table, utc
+from aenp.earth.sources import (
+    NAMES,
+    check_degrees,
+    converted,
+    describe,
+    find,
+    open_dataset,
+    units_of,
+    with_coordinates,
+)
 
 KINDS = ("latitude", "longitude", "time", "elevation")
+MOST_PLACES = 1e8
+"Places of a grid that is asked for as text."
 CF = {
     kind: {"standard_name": kind, "units": f"degrees_{side}"}
     for kind, side in (("latitude", "north"), ("longitude", "east"))
@@ -35,7 +46,10 @@ def open_target(target: PlacesLike) -> xr.Dataset:
     if isinstance(target, xr.Dataset | xr.DataArray):
         return with_coordinates(open_dataset(target), *KINDS)
     if isinstance(target, pd.DataFrame):
-        return with_coordinates(_with_dates(target.rename(columns=str)).to_xarray(), *KINDS)
+        plain = _with_dates(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
+        for title in filter(TITLE.search, map(str, target)):
+            plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
+        return with_coordinates(plain, *KINDS)
     if isinstance(target, Mapping):
         dataset = xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
         for name in (name for name in dataset.coords if str(name).lower() in NAMES["time"]):
@@ -65,6 +79,11 @@ def _grid(text: str) -> xr.Dataset:
         raise ValueError(
             f"a grid is south,north,west,east,step in degrees, such as 36,47,6,19,0.25; got {text}"
         ) from None
+    if (north - south) / step * (east - west) / step > MOST_PLACES:
+        raise ValueError(
+            f"the grid {text} has over {MOST_PLACES:g} places, {north - south:g}° × {east - west:g}° every {step:g}°; "
+            "predict it in parts, or with a larger step"
+        )
     sides = ((south, north), (west, east))
     axes = (low + step * np.arange(int((high - low) / step + 1e-6) + 1) for low, high in sides)
     return xr.Dataset(coords=dict(zip(("latitude", "longitude"), axes, strict=True)))
@@ -124,7 +143,9 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> P
     check_degrees(latitude.values, longitude.values, where)
     coordinates = {"latitude": latitude, "longitude": longitude}
     if "elevation" in own:
-        coordinates["elevation"] = own["elevation"]
+        height = own["elevation"]
+        metres = converted(height.values.astype(float), units_of(height.attrs), "m", f"elevations of {where}")
+        coordinates["elevation"] = height.copy(data=metres)
     labels = {names[kind]: own[kind].assign_attrs(cf | own[kind].attrs) for kind, cf in CF.items()}
     time = _times(own.get("time"), latitude, observed, where, any_time)
     if time is not None:

@@ -13,6 +13,7 @@ from aenp.earth.sources import (
     Period,
     Region,
     check_degrees,
+    converted,
     describe,
     find,
     inside,
@@ -117,6 +118,8 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.Dat
     out = pd.DataFrame({kind: table[title] for kind, title in (names | {"value": plain[value]}).items()})
     if "time" in out:
         out["time"] = utc(out["time"], where)
+    if "elevation" in out and (height := TITLE.search(names["elevation"])):
+        out["elevation"] = converted(out["elevation"].to_numpy(float), height[1], "m", f"elevations of {where}")
     unit = TITLE.search(plain[value])
     out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
     return out[[name for name in COLUMNS if name in out]]
@@ -185,6 +188,9 @@ def _from_dataset(
     if 0 in field.shape:
         raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind != "elevation"})
     table = field.to_dataframe(name="value").reset_index().rename(columns=found)
+    for name in (name for name, kind in found.items() if kind == "elevation"):
+        units = units_of(field[name].attrs)
+        table["elevation"] = converted(table["elevation"].to_numpy(float), units, "m", f"elevations of {where}")
     table.attrs = _attributes(str(field.name), field.attrs)
     return table[[name for name in COLUMNS if name in table]]
 

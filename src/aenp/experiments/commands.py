@@ -15,7 +15,7 @@ from aenp.arguments import Count, File, OptionalCount, Seed, SymmetryName, Text,
 from aenp.experiments import Experiment, experiment_class, key
 from aenp.experiments.experiment import process_of
 from aenp.experiments.report import Comparison, write_report
-from aenp.experiments.runs import RunConfig, train_model
+from aenp.experiments.runs import RunConfig, resumed, train_model
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL, is_first_process
 
@@ -54,6 +54,7 @@ def train(config: RunConfig, out: File = None, resume: bool = False, oversubscri
     outcome = train_model(out, config, resume, oversubscribe)
     if not is_first_process():
         return
+    config = resumed(out, config)[0]
     done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
     if not outcome.finished:
         print(f"Stopped after {done}. Resume with:")

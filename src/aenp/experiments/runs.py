@@ -94,8 +94,7 @@ class RunConfig:
             asked = getattr(self, name) or 1
             if asked > available:
                 raise ValueError(
-                    f"{name}={asked} is more than this machine has, {available}. Ask for fewer by --{name}, or give "
-                    "--oversubscribe to have them all the same"
+                    f"{name}={asked} is more than this machine has, {available}; --oversubscribe allows it"
                 )
 
     def command(self) -> str:
@@ -114,7 +113,10 @@ class RunConfig:
 
 
 def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
-    """The run in a directory, with the budget and the threads that are asked for, and the commands that made it."""
+    """The run in a directory, with the budget, threads and place of the data asked for, and the commands that made it.
+
+    An option that is asked for at its default value is taken as left out.
+    """
     file = out / "run.json"
     if not file.exists():
         raise FileNotFoundError(f"{file} does not exist: there is no run to resume in {out}")
@@ -126,7 +128,7 @@ def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} does not describe a run: {error}") from None
     for name, value in asked.asked().items():
-        if name not in ("steps", "minutes", "threads") and value != getattr(stored, name):
+        if name not in ("steps", "minutes", "threads", "data") and value != getattr(stored, name):
             known = getattr(stored, name)
             raise ValueError(f"the run in {out} has {name}={known}; it cannot be resumed with {name}={value}")
     config = stored
@@ -136,7 +138,7 @@ def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
         budget = ("--steps", config.steps) if config.minutes is None else ("--minutes", config.minutes)
         words = ["aenp", "train", stored.experiment, "--out", out, "--resume", *budget]
         commands = [*commands, shlex.join(map(str, words))]
-    return replace(config, threads=asked.threads or stored.threads), commands
+    return replace(config, threads=asked.threads or stored.threads, data=asked.data or stored.data), commands
 
 
 def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversubscribe: bool = False) -> Outcome:

@@ -18,14 +18,14 @@ def pretrained(name: str) -> Any:
     Those of the temperature experiments are `FieldModel`s, which predict in kelvin.
     """
     if name not in shipped():
-        alike = shipped(name.split("/")[0]) or shipped()
+        alike = [known for known in shipped() if known.startswith(name.split("/")[0])] or shipped()
         raise ValueError(f"no model {name!r} is shipped; there are {', '.join(alike)}")
     return load(WEIGHTS / f"{name}.safetensors")
 
 
 def find_model(name: str) -> Any:
     """The model in a file of this name, or else the shipped one."""
-    if not Path(name).exists() and not name.endswith(".safetensors"):
+    if name in shipped() or not (Path(name).is_file() or name.endswith(".safetensors")):
         return pretrained(name)
     return load(name)
 

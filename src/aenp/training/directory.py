@@ -1,7 +1,8 @@
 """The directory of a run: its files, who may write to it, and a checkpoint that may come from anyone."""
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -20,7 +21,8 @@ MODEL = "model.safetensors"
 
 def is_first_process() -> bool:
     """Whether this is the process that writes and speaks, also before Lightning has started the others."""
-    return rank_zero_only.rank == 0  # type: ignore[attr-defined]
+    node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
+    return node == "0" and rank_zero_only.rank == 0  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -61,3 +63,17 @@ def read_checkpoint(checkpoint: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{checkpoint} is not a checkpoint of aenp: {error}") from None
     return dict(state)
+
+
+def check_moments(checkpoint: Path, state: dict[str, Any], parameters: Sequence[torch.Tensor]) -> None:
+    """Raises an error unless the optimiser's state fits the parameters: AdamW would read and write beyond it."""
+    try:
+        (optimiser,) = state["optimizer_states"]
+        fits = isinstance(state["loops"], dict) and set(optimiser["state"]) <= set(range(len(parameters)))
+        for number, moments in optimiser["state"].items():
+            shapes = [tuple(moments[name].shape) for name in ("exp_avg", "exp_avg_sq")]
+            fits = fits and shapes == 2 * [tuple(parameters[number].shape)] and moments["step"].numel() == 1
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"{checkpoint} is not a checkpoint of this model: its optimiser's state does not fit")

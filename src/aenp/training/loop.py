@@ -19,6 +19,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch.nn import Parameter
 from torch.utils.data import DataLoader
 
 from aenp.configured import Configured
@@ -27,7 +28,7 @@ from aenp.inference import loglik
 from aenp.process import NeuralProcess
 from aenp.saving import save, written_whole
 from aenp.task import Task
-from aenp.training.directory import CHECKPOINT, MODEL, alone_in, is_first_process, read_checkpoint
+from aenp.training.directory import CHECKPOINT, MODEL, alone_in, check_moments, is_first_process, read_checkpoint
 from aenp.training.memory import reuse_memory
 from aenp.training.progress import Progress
 from aenp.training.recipe import Recipe
@@ -85,8 +86,7 @@ class Loop(LightningModule):
         return self.steps / self.recipe.steps if self.minutes is None else self.seconds / (60 * self.minutes)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        matrices = [p for p in self.model.parameters() if p.requires_grad and p.ndim > 1]
-        vectors = [p for p in self.model.parameters() if p.requires_grad and p.ndim <= 1]
+        matrices, vectors = _decayed_and_not(self.model)
         groups: list[dict[str, Any]] = [
             {"params": matrices, "weight_decay": self.recipe.weight_decay},
             {"params": vectors},
@@ -166,6 +166,12 @@ class Loop(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.steps, self.seconds = checkpoint["steps"], checkpoint["seconds"]
+
+
+def _decayed_and_not(model: NeuralProcess) -> tuple[list[Parameter], list[Parameter]]:
+    """The parameters that weight decay acts on, and the others, in the optimiser's order."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
 
 
 class WrittenWhole(TorchCheckpointIO):
@@ -252,6 +258,8 @@ def check_arguments(minutes: float | None, devices: int, num_nodes: int, precisi
 def _restore(loop: Loop) -> None:
     """Reads the checkpoint's parameters and progress."""
     state = read_checkpoint(loop.checkpoint)
+    matrices, vectors = _decayed_and_not(loop.model)
+    check_moments(loop.checkpoint, state, [*matrices, *vectors])
     try:
         loop.load_state_dict(state["state_dict"])
     except (KeyError, TypeError, AttributeError, RuntimeError):
