@@ -38,7 +38,7 @@ MEMORY = 5 * 2**30
 FLOATS = (torch.float32, torch.float64)
 DTYPES = (torch.int64, torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.complex64, *FLOATS)
 WILD = (torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 3e38, 1e16, 1e-30)
-LARGE = 1e4
+LARGE = 100.0
 "Beyond this round-off decides what an attention looks at: numbers are finite, but need not agree."
 
 Arguments = dict[str, Any]
@@ -53,7 +53,7 @@ class Thrown(NamedTuple):
     "The same numbers in a plain way, if they can be had; asked for where the call gives any."
     words: str
     "Of which an error has to name one; empty if there must be none."
-    tolerance: float = 1e-4
+    tolerance: float = 1e-3
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_random_inputs_give_the_right_numbers_or_say_what_is_wrong(subject: str)
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-W", "error", __file__, subject, str(INPUTS.get(subject, 1500))]
     result = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=1800
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=600
     )
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -103,8 +103,7 @@ def outcome(thrown: Thrown) -> str:
     try:
         values = thrown.call()
     except ValueError as error:
-        # One task's context with another's targets may be far apart.
-        if re.search(thrown.words or "the grid would need", str(error)):
+        if thrown.words and re.search(thrown.words, str(error)):
             return "error"
         raise AssertionError(f"an error that names none of {thrown.words!r}: {error}") from error
     except Exception as error:
@@ -191,7 +190,7 @@ def missing(raw: Arguments, rng: random.Random) -> str:
 
 def stretch(raw: Arguments, rng: random.Random) -> str:
     factor = rng.choice([1e-30, 1e-6, 1e8, 1e15, 1e30])
-    for name in rng.choice([["xc"], ["xt"], ["xc", "xt"]]):
+    for name in ["xc", "xt"] if factor < 1 else rng.choice([["xc"], ["xt"], ["xc", "xt"]]):
         raw[name] = raw[name] * factor
     return "xc|xt|grid" if factor > 1 else ""
 
@@ -348,7 +347,7 @@ def model_input(model: NeuralProcess, rng: random.Random) -> tuple[str, Thrown]:
             apart = [what(model, {"yt": None, "context_mask": None, "target_mask": None, **row})[0] for row in rows]
         return [torch.cat(apart, dim=-2 if apart[0].ndim > 1 else 0)] if apart else None
 
-    tolerance = 0.3 if state == "autocast" else 1e-4
+    tolerance = 0.3 if state == "autocast" else 1e-3
     return f"{what.__name__} {state}", Thrown(call, clean, "|".join(filter(None, words)), tolerance)
 
 
@@ -517,8 +516,9 @@ def drawn_motion(rng: random.Random) -> Thrown:
 def likelihood(rng: random.Random) -> Thrown:
     make = rng.choice([Normal, NormalMixture])
     min_scale = rng.choice([1e-3, 1e-3, 0.5, 1.0, 0.0, -1.0, torch.nan, torch.inf])
-    raw = {"raw": rng.choice([1.0, 1e3]) * torch.randn(2, 3, 18)}
-    words = twisted(raw, (layout, dtype, shape, kind), rng)
+    size = rng.choice([1.0, 1.0, 1e14])
+    raw = {"raw": size * torch.randn(2, 3, 18)}
+    words = twisted(raw, (layout, shape, kind) if size > 1 else (layout, dtype, shape, kind), rng)
 
     def call(numbers: Tensor) -> Values:
         prediction = make(min_scale=min_scale)(numbers)

@@ -10,6 +10,7 @@ from aenp.nn.group_convolution import GroupCNN, GroupConvolution, steerable_basi
 from aenp.nn.lattice import Lattice, lattice_anchor
 from aenp.nn.line_convolution import DirectConvolution, FourierConvolution
 from aenp.nn.set_convolution import FromGrid, GaussianRead, ToGrid, distances, gaussian, grid_to_points, points_to_grid
+from aenp.nn.spectral import turn
 from aenp.symmetry import C, D
 
 
@@ -164,6 +165,14 @@ def test_reading_in_parts_gives_the_same(dim_x, monkeypatch):
     monkeypatch.setattr(set_convolution, "SUMS", 100)
     assert len({some.start for _, some in GaussianRead._parts(grid, cell, scales)}) > 1
     torch.testing.assert_close(read(), whole)
+
+
+def test_half_precision_is_turned_in_full():
+    """Mixed precision brings such channels, which torch does not take for complex numbers."""
+    torch.manual_seed(0)
+    channels, angle = torch.randn(1, 2, 3, 8).bfloat16(), torch.rand(1, 2, 3, 4)
+    phases = torch.complex(angle.cos(), angle.sin())
+    torch.testing.assert_close(turn(channels, phases), turn(channels.float(), phases), rtol=0, atol=0)
 
 
 def test_a_long_line_is_not_convolved_by_filters_for_each_frequency(monkeypatch):
