@@ -258,12 +258,12 @@ def check_arguments(minutes: float | None, devices: int, num_nodes: int, precisi
 def _restore(loop: Loop) -> None:
     """Reads the checkpoint's parameters and progress."""
     state = read_checkpoint(loop.checkpoint)
-    matrices, vectors = _decayed_and_not(loop.model)
-    check_moments(loop.checkpoint, state, [*matrices, *vectors])
     try:
         loop.load_state_dict(state["state_dict"])
     except (KeyError, TypeError, AttributeError, RuntimeError):
         raise ValueError(f"the run in {loop.out} belongs to another model; resume it with the same arguments") from None
+    matrices, vectors = _decayed_and_not(loop.model)
+    check_moments(loop.checkpoint, state, [*matrices, *vectors])
     loop.on_load_checkpoint(state)
 
 
