@@ -21,6 +21,8 @@ def fixed(dim_x: int, **options) -> FixedInputs:
 def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
     cases: dict[str, Callable[[], NeuralProcess]] = {
         "cnp": lambda: aenp.CNP(d, 2, dim=32),
+        "cnp-box-none": lambda: aenp.CNP(d, 2, dim=32, domain=[DOMAIN] * d, fourier=3),
+        "tnp-box-none": lambda: aenp.TNP(d, 2, symmetry="none", domain=[DOMAIN] * d, fourier=3, **ATTENTION),
         "tnp-none": lambda: aenp.TNP(d, 2, symmetry="none", **ATTENTION),
         "tnp-exact": lambda: aenp.TNP(d, 2, **ATTENTION),
         "tnp-approx": lambda: aenp.TNP(d, 2, fixed_inputs=fixed(d, fourier=2), **ATTENTION),
@@ -59,6 +61,10 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
             "equivcnp-approx": lambda: aenp.EquivCNP(d, 2, fixed_inputs=fixed(d), **GRID),
         }
     if d == 2:
+        cases["equivcnp-exact-unet"] = lambda: aenp.EquivCNP(d, 2, network="unet", **GRID)
+        cases["equivcnp-approx-unet-c8"] = lambda: aenp.EquivCNP(
+            d, 2, network="unet", group="C8", fixed_inputs=fixed(d), margin=0, **GRID
+        )
         cases["equivcnp-exact-c8"] = lambda: aenp.EquivCNP(d, 2, group="C8", **GRID)
     return cases
 

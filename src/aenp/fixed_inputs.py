@@ -1,7 +1,7 @@
 """FixedInputs: learned functions of absolute position, the only place where a model may look at where it is."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from threading import local
 
 import torch
@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from aenp.checks import LIMIT, check_floating
 from aenp.configured import Configured
+from aenp.nn.coordinates import Box, Domain, box_of, frequencies, scaled, with_waves
 from aenp.nn.mlp import MLP
 from aenp.task import Task, each_task
-
-Domain = Sequence[Sequence[float | None] | None]
 
 
 class Switch(local):
@@ -78,8 +77,7 @@ class FixedInputs(Configured, nn.Module):
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
             raise ValueError("taper is a fraction of the domain's side, which needs both its bounds")
         if fourier:
-            frequencies = torch.arange(1, fourier + 1) * (math.pi / 2) * torch.ones(dim_x, 1)
-            self.frequencies = nn.Parameter(frequencies, requires_grad=learn_frequencies)
+            self.frequencies = nn.Parameter(frequencies(dim_x, fourier), requires_grad=learn_frequencies)
         self.fourier = fourier
         self.mlp = MLP(dim_x * (1 + 2 * fourier), num, width=width)
         self.switch = Switch()
@@ -99,13 +97,13 @@ class FixedInputs(Configured, nn.Module):
         return list(zip(lower.tolist(), upper.tolist(), strict=True))
 
     @property
-    def domain(self) -> list[tuple[float, float]]:
+    def domain(self) -> Box:
         """The box in which t may differ from zero, with infinities for what is unbounded; saved with the model."""
         return self._domain
 
     @domain.setter
     def domain(self, domain: Domain | None) -> None:
-        self._domain = _checked(domain, self.dim_x)
+        self._domain = box_of(domain, self.dim_x)
 
     @property
     def active(self) -> bool:
@@ -142,25 +140,10 @@ class FixedInputs(Configured, nn.Module):
         if not self.active:
             return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)
         inside = self.contains(x).unsqueeze(-1)
-        z = torch.where(inside, self._scaled(x), 0.0).to(self.mlp.dtype)
-        features = z
-        if self.fourier:
-            angles = (z.unsqueeze(-1) * self.frequencies).flatten(-2)
-            features = torch.cat([z, angles.sin(), angles.cos()], dim=-1)
+        z = torch.where(inside, scaled(x, self.domain), 0.0).to(self.mlp.dtype)
+        features = with_waves(z, self.frequencies) if self.fourier else z
         t = torch.where(inside, self.mlp(features) * self._edge(z), 0.0)
         return t if keep is None else t * keep.view(-1, *[1] * (t.ndim - 1))
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        """Each bounded dimension mapped from the domain to [−1, 1], in the coordinates' own dtype."""
-        columns = []
-        for d, (lower, upper) in enumerate(self.domain):
-            column = x[..., d]
-            if math.isfinite(lower) and math.isfinite(upper):
-                column = (2 * column - (lower + upper)) / ((upper - lower) or 1.0)
-            elif math.isfinite(lower) or math.isfinite(upper):
-                column = column - (lower if math.isfinite(lower) else upper)
-            columns.append(column)
-        return torch.stack(columns, dim=-1)
 
     def _edge(self, z: Tensor) -> Tensor | float:
         """1 in the interior, falling smoothly to 0 over the taper inside each bounded edge."""
@@ -172,23 +155,6 @@ class FixedInputs(Configured, nn.Module):
                 depth = ((1 - z[..., d : d + 1].abs()) / (2 * self.taper)).clamp(0, 1)
                 weight = weight * depth.square() * (3 - 2 * depth)
         return weight
-
-
-def _checked(domain: Domain | None, dim_x: int) -> list[tuple[float, float]]:
-    """The domain with infinities for what is unbounded."""
-    intervals = [None] * dim_x if domain is None else list(domain)
-    if len(intervals) != dim_x:
-        raise ValueError(f"domain needs one (lower, upper) for each of {dim_x} dimensions; got {domain}")
-    box = []
-    for interval in intervals:
-        bounds = (None, None) if interval is None else interval
-        if not hasattr(bounds, "__len__") or len(bounds) != 2:
-            raise ValueError(f"each dimension of the domain needs (lower, upper) or None; got {interval}")
-        lower, upper = (sign * math.inf if b is None else float(b) for sign, b in zip((-1, 1), bounds, strict=True))
-        if not lower <= upper:
-            raise ValueError(f"each interval of the domain needs lower ≤ upper; got {interval}")
-        box.append((lower, upper))
-    return box
 
 
 class Injection(nn.Module):

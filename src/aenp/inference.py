@@ -38,11 +38,11 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
     """
     if chunk < 1:
         raise ValueError(f"chunk, the number of targets at a time, must be at least 1; got {chunk}")
-    task = model.task(task)
+    task, unit = model.normalise(model.task(task))
     with torch.no_grad(), evaluating(model):
         state = model.encode(task)
         raw = torch.cat([model.decode(state, xt) for xt in task.xt.split(chunk, dim=1)], dim=1)
-        return model.likelihood(raw)
+        return model.likelihood(raw, unit)
 
 
 def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tensor, "samples batch target dim_y"]:
@@ -68,7 +68,8 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
         for n in torch.randperm(xt.shape[1]).tolist():
             now = slice(n, n + 1)
             # The task holds all targets at every step, so that a model with a grid lays the same one each time.
-            prediction = model.likelihood(model.decode(model.encode(grown), xt[:, now]))
+            seen, unit = model.normalise(grown)
+            prediction = model.likelihood(model.decode(model.encode(seen), xt[:, now]), unit)
             y = torch.where(drawn[:, now, None], prediction.sample().to(samples.dtype), torch.nan)
             samples[:, now] = y
             mask = None

@@ -2,16 +2,24 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, MixtureSameFamily
+from torch.distributions import AffineTransform, Categorical, Distribution, MixtureSameFamily, TransformedDistribution
 from torch.distributions import Normal as TorchNormal
 from torch.nn.functional import softplus
 
 from aenp.checks import check_floating
 from aenp.configured import Configured
+
+
+class Unit(NamedTuple):
+    """What a task's outputs are counted from and in: y = shift + scale · (y as the network sees it)."""
+
+    shift: Float[Tensor, "batch 1 dim_y"]
+    scale: Float[Tensor, "batch 1 dim_y"]
 
 
 class Likelihood(Configured, ABC):
@@ -29,7 +37,7 @@ class Likelihood(Configured, ABC):
             raise ValueError(f"min_scale must be positive and finite; got {min_scale}")
         self.min_scale = min_scale
 
-    def __call__(self, raw: Float[Tensor, "batch points params"]) -> Distribution:
+    def __call__(self, raw: Float[Tensor, "batch points params"], unit: Unit | None = None) -> Distribution:
         check_floating(raw=raw)
         if raw.ndim == 0 or raw.shape[-1] == 0 or raw.shape[-1] % self.num_params:
             raise ValueError(
@@ -38,7 +46,8 @@ class Likelihood(Configured, ABC):
             )
         # Half precision is enough for a network, but not for squares and logarithms.
         raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
-        return self.distribution(raw.unflatten(-1, (-1, self.num_params)))
+        distribution = self.distribution(raw.unflatten(-1, (-1, self.num_params)))
+        return distribution if unit is None else in_unit(distribution, *(value.to(raw.dtype) for value in unit))
 
     @abstractmethod
     def distribution(self, raw: Float[Tensor, "batch points dim_y {self.num_params}"]) -> Distribution:
@@ -77,3 +86,13 @@ class NormalMixture(Likelihood):
         means = means + torch.linspace(-1, 1, self.components + 2).to(means)[1:-1]
         normals = TorchNormal(means, self._scale(scales), validate_args=False)
         return MixtureSameFamily(Categorical(logits=weights, validate_args=False), normals, validate_args=False)
+
+
+def in_unit(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distribution:
+    """The distribution of shift + scale · y, for y from `distribution`."""
+    if isinstance(distribution, TorchNormal):
+        return TorchNormal(shift + scale * distribution.mean, scale * distribution.stddev, validate_args=False)
+    if isinstance(distribution, MixtureSameFamily):
+        components = in_unit(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
+        return MixtureSameFamily(distribution.mixture_distribution, components, validate_args=False)
+    return TransformedDistribution(distribution, AffineTransform(shift, scale), validate_args=False)

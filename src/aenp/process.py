@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -12,10 +13,11 @@ from torch.distributions import Distribution
 
 from aenp.configured import Configured
 from aenp.fixed_inputs import FixedInputs
-from aenp.likelihoods import Likelihood, Normal
+from aenp.likelihoods import Likelihood, Normal, Unit
 from aenp.task import Task
 
 Symmetry = Literal["none", "exact", "approx"]
+Values = Literal["raw", "centred", "standardised"]
 
 
 class Predictions(NamedTuple):
@@ -35,6 +37,9 @@ class NeuralProcess(Configured, nn.Module, ABC):
         dim_y: output dimension.
         likelihood: from raw outputs to a distribution; a heteroscedastic Normal by default.
         fixed_inputs: t(x), which makes an equivariant model approximately equivariant.
+        values: how the network sees outputs: `raw`; `centred`, as differences from the mean of the task's context, so
+            that p(y + c | D_c + c) = p(y | D_c); or `standardised`, divided by the context's standard deviation too.
+            An empty context has the mean 0, and one without spread the standard deviation 1.
     """
 
     mutable = ("likelihood",)
@@ -63,6 +68,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
         dim_y: int,
         likelihood: Likelihood | None = None,
         fixed_inputs: FixedInputs | None = None,
+        values: Values = "raw",
     ) -> None:
         super().__init__()
         if dim_x < 1 or dim_y < 1:
@@ -78,7 +84,9 @@ class NeuralProcess(Configured, nn.Module, ABC):
             raise ValueError(f"fixed_inputs must be an aenp.FixedInputs; got {fixed_inputs!r}")
         if fixed_inputs is not None and fixed_inputs.dim_x != dim_x:
             raise ValueError(f"fixed_inputs is made for dim_x={fixed_inputs.dim_x}; the model has dim_x={dim_x}")
-        self.dim_x, self.dim_y = dim_x, dim_y
+        if values not in get_args(Values):
+            raise ValueError(f"values must be one of {', '.join(get_args(Values))}; got {values!r}")
+        self.dim_x, self.dim_y, self.values = dim_x, dim_y, values
         self.likelihood = likelihood or Normal()
         self.fixed_inputs = fixed_inputs
         self.num_params = dim_y * self.likelihood.num_params
@@ -99,8 +107,8 @@ class NeuralProcess(Configured, nn.Module, ABC):
             yc: context outputs, `(batch, context points, dim_y)`; points with NaN outputs are ignored.
             xt: target inputs, `(batch, target points, dim_x)`.
         """
-        task = self.task(xc, yc, xt)
-        return self.likelihood(self.decode(self.encode(task), task.xt))
+        task, unit = self.normalise(self.task(xc, yc, xt))
+        return self.likelihood(self.decode(self.encode(task), task.xt), unit)
 
     def task(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Task:
         """The task that the arguments of a call describe, checked against this model."""
@@ -122,6 +130,19 @@ class NeuralProcess(Configured, nn.Module, ABC):
                 "torch.autocast for mixed precision"
             )
         return task
+
+    def normalise(self, task: Task) -> tuple[Task, Unit | None]:
+        """The task with its context's outputs as the network sees them, and the unit that they are in; None if raw."""
+        if self.values == "raw":
+            return task, None
+        y = task.yc.to(torch.promote_types(task.yc.dtype, self.dtype))
+        shift = masked_mean(y, task).unsqueeze(1)
+        scale = torch.ones_like(shift)
+        if self.values == "standardised":
+            variance = masked_mean((y - shift).square(), task).unsqueeze(1)
+            round_off = 8 * torch.finfo(y.dtype).eps * masked_mean(y.abs(), task).unsqueeze(1)
+            scale = torch.where(variance > round_off.square(), variance, 1.0).sqrt()
+        return replace(task, yc=(y - shift) / scale), Unit(shift, scale)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -180,3 +201,11 @@ def relative_context(task: Task, anchor: Float[Tensor, "batch 1 dim_x"]) -> Floa
     """x_c − anchor in the coordinates' own dtype; zero where masked."""
     relative = task.xc - anchor
     return relative if task.context_mask is None else relative * task.context_mask.unsqueeze(-1)
+
+
+def masked_mean(values: Float[Tensor, "*batch context dim"], task: Task) -> Float[Tensor, "*batch dim"]:
+    """The mean over the context points that count, the second last dimension; zero where there are none."""
+    if task.context_mask is None:
+        return values.sum(dim=-2) / max(values.shape[-2], 1)
+    mask = task.context_mask.view(task.batch_size, *[1] * (values.ndim - 3), -1, 1)
+    return torch.where(mask, values, 0.0).sum(dim=-2) / mask.sum(dim=-2).clamp(min=1)

@@ -37,6 +37,14 @@ def test_values_are_those_of_one_field_at_its_coordinates() -> None:
     assert sorted(field.tolist()) == [0, 1, 2]  # no field twice while there are enough
 
 
+def test_the_field_of_each_task_is_told() -> None:
+    fields = FIELDS.copy()
+    fields[1] = np.nan
+    task, sources = Patches(fields, AXES, size=4, num_context=(2, 7)).batch_with_fields(6, 0, 0)
+    assert sources == (task.yt[:, 0, 0] // 108).int().tolist()  # type: ignore[index]
+    assert set(sources) == {0, 2}
+
+
 def test_a_batch_depends_on_seed_and_number_alone() -> None:
     one, same = patches().batch(4, 2, 7), patches().batch(4, 2, 7)
     assert torch.equal(one.yt, same.yt) and torch.equal(one.xc, same.xc)

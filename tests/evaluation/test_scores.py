@@ -5,7 +5,7 @@ import torch
 
 from aenp import Task, loglik
 from aenp.data import GibbsTasks
-from aenp.evaluation.scores import Score, distribution_values, model_values, oracle_values, summary
+from aenp.evaluation.scores import Score, blocks_of, distribution_values, model_values, oracle_values, summary
 from aenp.experiments import experiment_class
 from aenp.experiments.experiment import BEST, Stratum
 from aenp.experiments.gp.experiment import SIZES
@@ -20,6 +20,29 @@ def test_standard_error_is_that_of_the_stratified_mean() -> None:
     means = torch.tensor([score.mean for score in draws])
     errors = torch.tensor([score.standard_error for score in draws])
     assert errors.mean().item() == pytest.approx(means.std().item(), rel=0.05)
+
+
+def test_standard_error_counts_blocks_whose_tasks_resemble_each_other() -> None:
+    """Eight days, each in every stratum: what a day adds to all its tasks does not average out over tasks."""
+    torch.manual_seed(0)
+    blocks = torch.arange(50).repeat(3, 1) % 8
+    draws = [Score.of(torch.randn(3, 50) + torch.randn(8)[blocks], blocks) for _ in range(2000)]
+    means = torch.tensor([score.mean for score in draws])
+    errors = torch.tensor([score.standard_error for score in draws])
+    assert errors.square().mean().sqrt().item() == pytest.approx(means.std().item(), rel=0.05)
+
+
+def test_blocks_of_one_task_are_tasks() -> None:
+    values = torch.randn(4, 100)
+    alone = Score.of(values, torch.arange(400).view(4, 100)).standard_error
+    assert alone == pytest.approx(Score.of(values).standard_error, rel=0.02)
+
+
+def test_blocks_are_numbered_over_all_strata() -> None:
+    task = EXPERIMENT.source().batch(3, 0, 0)
+    strata = [Stratum(task, blocks=[700, 20, 700]), Stratum(task, blocks=[20, 20, 31])]
+    assert blocks_of(strata).tolist() == [[2, 0, 2], [0, 0, 1]]  # type: ignore[union-attr]
+    assert blocks_of([Stratum(task)]) is None
 
 
 def test_test_tasks_have_each_context_size_equally_often() -> None:

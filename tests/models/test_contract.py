@@ -10,7 +10,7 @@ import aenp
 from aenp import Task
 from aenp.evaluation.metrics import equivariance_error
 from aenp.symmetry import D, Euclidean, Motion, Translation
-from catalogue import CASES, DOMAIN, GRID, build, fixed, random_task, train
+from catalogue import ATTENTION, CASES, DOMAIN, GRID, build, fixed, random_task, train
 from test_package import python
 
 EVERY = list(CASES)
@@ -175,11 +175,39 @@ def test_reflections_of_points_on_the_models_own_lattice(network, points):
         assert equivariance_error(model, task, mirror) <= 1e-5
 
 
-@pytest.mark.parametrize(("dim_x", "options"), [(2, {}), (1, {"on_grid": True})])
-def test_equivcnp_does_not_pool_where_that_breaks_its_symmetry(dim_x, options):
-    assert aenp.EquivCNP(dim_x, 1, **options).network.stride == 1
-    with pytest.raises(ValueError, match="network='unet' is for the line, off the grid"):
-        aenp.EquivCNP(dim_x, 1, network="unet", **options)
+def test_equivcnp_does_not_pool_where_that_breaks_its_symmetry():
+    assert aenp.EquivCNP(1, 1, on_grid=True).network.stride == 1
+    with pytest.raises(ValueError, match="on the line network='unet' is for data off the grid"):
+        aenp.EquivCNP(1, 1, network="unet", on_grid=True)
+
+
+@pytest.mark.parametrize("group", ["C4", "C8", "D4", "D8"])
+@pytest.mark.parametrize("points", [1, 2, 4, 12, 40])
+def test_group_u_nets_turn_with_data_on_the_grid(group, points):
+    """Also where the mean of the context lies halfway between two nodes, as that of two or four neighbours may."""
+    torch.manual_seed(points)
+    options = {"points_per_unit": 4.0, "on_grid": True, "network": "unet", "margin": 0, **GRID}
+    model = aenp.EquivCNP(2, 1, group=group, **options).double()
+    nodes = torch.cartesian_prod(*[torch.arange(9, dtype=torch.float64)] * 2)
+    for _ in range(5):
+        order = torch.randperm(81)
+        task = Task(nodes[order[:points]][None] / 4, torch.randn(1, points, 1).double(), nodes[None] / 4)
+        elements = D(4).elements()[: 4 if group.startswith("C") else 8]
+        for element in elements:
+            motion = element.about(torch.tensor([1.0, 2.5], dtype=torch.float64))
+            assert equivariance_error(model, task, motion) <= 1e-6
+
+
+def test_blocks_lie_closest_around_a_patch():
+    """No cell more than the patch has, where its context reaches its edges and its sides are whole blocks."""
+    model = aenp.ConvCNP(2, 1, on_grid=True, points_per_unit=16.0, margin=0, channels=8, layers=7)
+    nodes = torch.cartesian_prod(*[torch.arange(32) / 16] * 2)[None]
+    context = nodes[:, torch.randperm(1024, generator=torch.Generator().manual_seed(0))[:300]]
+    task = Task(context, torch.zeros(1, 300, 1), nodes)
+    for shift in ((0.0, 0.0), (3.3, -7.1)):
+        lattice = model.lattice(task.shift(shift))
+        assert lattice.shape == (32, 32)
+        torch.testing.assert_close(lattice.origin[0, 0] - torch.tensor(shift), torch.zeros(2), rtol=0, atol=1e-5)
 
 
 @each(APPROX)
@@ -237,6 +265,20 @@ def test_coordinates_may_be_float32():
 def test_a_model_refuses_a_task_of_other_dimensions(name):
     with pytest.raises(ValueError, match="dim_x=1 and dim_y=2"):
         build(name, 1)(random_task(2))
+
+
+@pytest.mark.parametrize("kind", [aenp.CNP, aenp.TNP, aenp.PTTNP])
+def test_a_model_without_symmetry_sees_where_in_its_box_it_is(kind):
+    """The same box far away and a hundred times as wide, with the data in the same places of it, changes nothing."""
+
+    def predict(domain, map_x):
+        torch.manual_seed(0)
+        options = {} if kind is aenp.CNP else {"symmetry": "none"} | ATTENTION
+        return kind(2, 2, domain=domain, fourier=4, **options).eval()(random_task(2).map_inputs(map_x))
+
+    near = predict([(-2, 2), (0, 1)], lambda x: x)
+    assert_same(predict([(800, 1200), (3000, 3100)], lambda x: 100 * x + x.new_tensor([1000, 3000])), near, 1e-4)
+    assert differs(predict([(-2, 2), (0, 2)], lambda x: x), near)
 
 
 def test_fixed_inputs_need_a_symmetry_to_break():

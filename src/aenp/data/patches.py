@@ -47,13 +47,20 @@ class Patches:
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream that belongs to `seed`."""
+        return self.batch_with_fields(batch_size, index, seed)[0]
+
+    def batch_with_fields(self, batch_size: int, index: int, seed: int) -> tuple[Task, list[int]]:
+        """The same batch, and for each task the number of the field that it is from."""
         rng = np.random.default_rng((seed, index))
         shares = np.broadcast_to(rng.random(1 if self.equal_sizes else batch_size), batch_size)
         fields = rng.choice(len(self.fields), size=batch_size, replace=batch_size > len(self.fields))
-        return Task.stack(self._draw(rng, *one) for one in zip(fields.tolist(), shares.tolist(), strict=True))
+        tasks, sources = zip(
+            *(self._draw(rng, *one) for one in zip(fields.tolist(), shares.tolist(), strict=True)), strict=True
+        )
+        return Task.stack(tasks), list(sources)
 
-    def _draw(self, rng: np.random.Generator, field: int, share: float) -> Task:
-        """One task, from a field if it has a patch with enough values, or else from another."""
+    def _draw(self, rng: np.random.Generator, field: int, share: float) -> tuple[Task, int]:
+        """One task, from a field if it has a patch with enough values, or else from another; and which field."""
         for _ in range(1000):
             i, j = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1)
             patch = np.asarray(self.fields[field, i : i + self.size, j : j + self.size]).ravel()
@@ -67,7 +74,7 @@ class Patches:
         x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
         fewest, most = self.context_sizes(len(order))
         seen = min(fewest + int(share * (most - fewest + 1)), len(order) - 1)
-        return split(x, patch[order, None], seen, self.num_targets)
+        return split(x, patch[order, None], seen, self.num_targets), field
 
 
 def split(

@@ -48,11 +48,16 @@ class Windows:
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream that belongs to `seed`."""
-        rng = np.random.default_rng((seed, index))
-        return Task.stack(self._draw(rng) for _ in range(batch_size))
+        return self.batch_with_starts(batch_size, index, seed)[0]
 
-    def _draw(self, rng: np.random.Generator) -> Task:
-        """One task, from the first of up to a thousand random windows that holds enough observations."""
+    def batch_with_starts(self, batch_size: int, index: int, seed: int) -> tuple[Task, list[int]]:
+        """The same batch, and for each task its first step."""
+        rng = np.random.default_rng((seed, index))
+        tasks, starts = zip(*(self._draw(rng) for _ in range(batch_size)), strict=True)
+        return Task.stack(tasks), list(starts)
+
+    def _draw(self, rng: np.random.Generator) -> tuple[Task, int]:
+        """One task, from the first of up to a thousand random windows that holds enough observations; and its start."""
         for _ in range(1000):
             start = rng.integers(len(self.values) - self.steps + 1)
             centre = self.places[rng.integers(len(self.places)), :2]
@@ -71,4 +76,4 @@ class Windows:
             x = np.concatenate([x[:, :2], self.times[start + time, None], x[:, 2:]], axis=1)
         y = values[time, station, None]
         seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
-        return split(x, y, int(seen), self.num_targets)
+        return split(x, y, int(seen), self.num_targets), int(start)

@@ -1,12 +1,12 @@
 """Evaluation: what a model is worth on an experiment's test tasks, task by task, and beside the oracles."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -17,31 +17,52 @@ from aenp.task import Task
 
 LEVELS = (0.5, 0.9, 0.95)
 Values = dict[str, Float[Tensor, "strata tasks"]]
+Blocks = Int[Tensor, "strata tasks"]
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """A batch of tasks that are alike, and what oracles predict for such tasks, by name, where there are any."""
+    """A batch of tasks that are alike.
+
+    Args:
+        task: the tasks.
+        oracles: what oracles predict for such tasks, by name, where there are any.
+        blocks: for each task the number of the block, such as a day, that it is from; tasks of one block resemble each
+            other, also those in different strata. By default every task is a block of its own.
+    """
 
     task: Task
     oracles: Callable[[Task], Mapping[str, Distribution]] | None = None
+    blocks: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
 class Score:
-    """A mean over tasks and its standard error, tasks being drawn afresh within each stratum."""
+    """A mean over tasks and its standard error, blocks of tasks being drawn afresh within fixed strata."""
 
     mean: float
     standard_error: float
 
     @staticmethod
-    def of(values: Float[Tensor, "strata tasks"]) -> "Score":
+    def of(values: Float[Tensor, "strata tasks"], blocks: Blocks | None = None) -> "Score":
         strata, tasks = values.shape
-        error = (values.var(dim=1) / tasks).sum().sqrt() / strata
+        if blocks is None:
+            error = (values.var(dim=1) / tasks).sum().sqrt() / strata
+        else:
+            deviations = (values - values.mean(dim=1, keepdim=True)).flatten()
+            sums = torch.zeros(int(blocks.max()) + 1, dtype=values.dtype).index_add(0, blocks.flatten(), deviations)
+            error = (sums.square().sum() * len(sums) / (len(sums) - 1)).sqrt() / values.numel()
         return Score(values.mean().item(), error.item())
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} ± {self.standard_error:.4f}"
+
+
+def blocks_of(strata: Sequence[Stratum]) -> Blocks | None:
+    """The block of each task, counted from zero without gaps; None if every task is a block of its own."""
+    if strata[0].blocks is None:
+        return None
+    return torch.tensor([stratum.blocks for stratum in strata]).unique(return_inverse=True)[1]
 
 
 @torch.no_grad()
@@ -95,10 +116,12 @@ def _context(task: Task) -> Task:
     return task.with_targets(task.xc, task.yc, task.context_mask)
 
 
-def summary(values: Values, oracles: Mapping[str, Values] | None = None) -> dict[str, Any]:
+def summary(
+    values: Values, oracles: Mapping[str, Values] | None = None, blocks: Blocks | None = None
+) -> dict[str, Any]:
     """Scores as JSON values: each metric, and the gap in log-likelihood to each oracle on the same tasks."""
-    scores: dict[str, Any] = {name: asdict(Score.of(value)) for name, value in values.items()}
+    scores: dict[str, Any] = {name: asdict(Score.of(value, blocks)) for name, value in values.items()}
     if oracles:
-        gaps = {oracle: Score.of(best["loglik"] - values["loglik"]) for oracle, best in oracles.items()}
+        gaps = {oracle: Score.of(best["loglik"] - values["loglik"], blocks) for oracle, best in oracles.items()}
         scores["gap"] = {oracle: asdict(gap) for oracle, gap in gaps.items()}
     return scores

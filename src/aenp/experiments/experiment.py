@@ -90,6 +90,8 @@ class Experiment(ABC):
     "How long a shipped model may be trained on one core."
     splits: ClassVar[tuple[str, ...]] = ()
     "Names of the ways in which its data are split into training and test data, where there are several."
+    block: ClassVar[str] = "task"
+    "What test tasks are independent of each other: tasks, or tasks of different days, say."
     norm: ClassVar[int]
     "p of the L_p norm in the equivariance deviation."
 

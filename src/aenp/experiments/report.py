@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import track
+from torch import Tensor
 
 from aenp._version import __version__
-from aenp.evaluation.scores import Score, Values, model_values, oracle_values, summary
+from aenp.evaluation.scores import Score, Values, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, key_of, twin
 from aenp.process import NeuralProcess
@@ -24,7 +25,7 @@ PAGE = """\
 # {title}
 
 Written by `aenp reproduce {name}{data} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per
-target point, ± the standard error over tasks: {counts}. Differences are paired, on the same tasks. Our models are
+target point, ± the standard error over {block}s: {counts}. Differences are paired, on the same tasks. Our models are
 small and were trained for minutes on a CPU (see *Training*), the paper's for 500,000 steps on a GPU.
 
 {remark}
@@ -86,6 +87,7 @@ class Comparison:
         with console.status("making the test tasks") if console.is_terminal else nullcontext():
             tests = experiment.tests(tasks, seed)
         self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
+        self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
         self.oracles: dict[str, dict[str, Values]] = {}
         self.values: dict[str, dict[str, Values]] = {}
         for test, strata in tests.items():
@@ -99,11 +101,14 @@ class Comparison:
         """All scores, for machines."""
         facts = {"experiment": self.experiment.name, "aenp": __version__, "seed": self.seed, "tasks": self.tasks}
         oracles = {
-            oracle: {test: summary(values[oracle]) for test, values in self.oracles.items()}
+            oracle: {test: summary(values[oracle], None, self.blocks[test]) for test, values in self.oracles.items()}
             for oracle in next(iter(self.oracles.values()))
         }
         models = {
-            name: {test: summary(values[name], self.oracles[test]) for test, values in self.values.items()}
+            name: {
+                test: summary(values[name], self.oracles[test], self.blocks[test])
+                for test, values in self.values.items()
+            }
             for name in self.models
         }
         return facts | {"models": models, "oracles": oracles}
@@ -114,7 +119,7 @@ class Comparison:
     def scores(self, test: str, metric: str) -> dict[str, Score]:
         """A metric of each oracle and each model that has it, the oracles first."""
         rows = self.oracles[test] | self.values[test]
-        return {name: Score.of(values[metric]) for name, values in rows.items() if metric in values}
+        return {name: Score.of(values[metric], self.blocks[test]) for name, values in rows.items() if metric in values}
 
     def paper(self, column: str) -> dict[str, Number]:
         """The paper's numbers of each oracle, and of each model those of its family and symmetry."""
@@ -136,7 +141,7 @@ class Comparison:
                 best = oracles[BEST]["loglik"]
                 rows = oracles | self.values[test]
                 header.append(f"below {BEST}")
-                columns.append({name: Score.of(best - v["loglik"]) for name, v in rows.items() if name != BEST})
+                columns.append(self._differences(test, {n: (best, v["loglik"]) for n, v in rows.items() if n != BEST}))
         return self._table(header, columns)
 
     def gap_table(self) -> str:
@@ -144,7 +149,8 @@ class Comparison:
         for test, oracles in self.oracles.items():
             for name, values in self.values[test].items():
                 header.append(f"{self.label(name)}, {test}")
-                columns.append({oracle: Score.of(v["loglik"] - values["loglik"]) for oracle, v in oracles.items()})
+                pairs = {oracle: (v["loglik"], values["loglik"]) for oracle, v in oracles.items()}
+                columns.append(self._differences(test, pairs))
         return self._table(header, columns)
 
     def worth_table(self) -> str:
@@ -155,9 +161,9 @@ class Comparison:
             free = {name: values[none] for name in approximate if (none := name.replace("approx", "none")) in values}
             header += [f"{test}: Δ vs exact", "Δ vs own equivariant part", "Δ vs no symmetry"]
             columns += [
-                {name: Score.of(approximate[name]["loglik"] - exact["loglik"]) for name, exact in twins.items()},
-                {name: Score.of(v["loglik"] - v["equivariant_loglik"]) for name, v in approximate.items()},
-                {name: Score.of(approximate[name]["loglik"] - none["loglik"]) for name, none in free.items()},
+                self._differences(test, {n: (approximate[n]["loglik"], v["loglik"]) for n, v in twins.items()}),
+                self._differences(test, {n: (v["loglik"], v["equivariant_loglik"]) for n, v in approximate.items()}),
+                self._differences(test, {n: (approximate[n]["loglik"], v["loglik"]) for n, v in free.items()}),
             ]
         return self._table(header, columns)
 
@@ -169,6 +175,16 @@ class Comparison:
         metrics = ("crps", "coverage_50", "coverage_90", "coverage_95")
         header = ["model", *(f"{metric.replace('coverage_', '')}, {test}" for test in self.tasks for metric in metrics)]
         return self._table(header, [self.scores(test, metric) for test in self.tasks for metric in metrics])
+
+    def _differences(self, test: str, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Score]:
+        """The mean of each pair's differences, task by task."""
+        return {name: Score.of(one - other, self.blocks[test]) for name, (one, other) in pairs.items()}
+
+    @property
+    def counts(self) -> str:
+        """How many tasks each test set has, of how many blocks."""
+        blocks = {test: "" if each is None else f" from {each.max() + 1}" for test, each in self.blocks.items()}
+        return ", ".join(f"{count:,} {test}{blocks[test]}" for test, count in self.tasks.items())
 
     @property
     def first(self) -> str:
@@ -211,7 +227,8 @@ class Comparison:
             seed=self.seed,
             version=__version__,
             data=(" --data DIR" if data else "") + (f" --split {split}" if split else ""),
-            counts=", ".join(f"{count:,} {test}" for test, count in self.tasks.items()),
+            block=self.experiment.block,
+            counts=self.counts,
             no_ceiling=NO_CEILING if next(iter(self.oracles.values())) else "",
             remark=self.experiment.remark,
             first=self.first,

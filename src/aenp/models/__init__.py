@@ -33,7 +33,8 @@ def make(
         dim_x: input dimension.
         dim_y: output dimension.
         fixed_inputs: of an `approx` model; by default `FixedInputs(dim_x, domain=domain)`.
-        domain: where the fixed inputs of an `approx` model may differ from zero.
+        domain: where the fixed inputs of an `approx` model may differ from zero; for `none`, the box that positions are
+            scaled to.
         options: further arguments of the family's class.
     """
     if family not in FAMILIES:
@@ -43,8 +44,10 @@ def make(
         raise ValueError(f"{family} comes with symmetry {', '.join(kind.symmetries)}; got {symmetry!r}")
     if symmetry == "approx":
         options["fixed_inputs"] = fixed_inputs or FixedInputs(dim_x, domain=domain)
-    elif fixed_inputs is not None or domain is not None:
-        raise ValueError(f"fixed_inputs and domain are for symmetry='approx'; got symmetry={symmetry!r}")
+    elif fixed_inputs is not None or (domain is not None and symmetry == "exact"):
+        raise ValueError(f"fixed_inputs is for symmetry='approx', domain for that and 'none'; got {symmetry!r}")
+    elif domain is not None:
+        options["domain"] = domain
     if "none" in kind.symmetries and len(kind.symmetries) > 1:
         options["symmetry"] = "none" if symmetry == "none" else "exact"
     return kind(dim_x, dim_y, **options)

@@ -7,8 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aenp.likelihoods import Likelihood
+from aenp.nn.coordinates import Coordinates, Domain
 from aenp.nn.mlp import MLP
-from aenp.process import NeuralProcess, Symmetry
+from aenp.process import NeuralProcess, Symmetry, Values, masked_mean
 from aenp.task import Task
 
 
@@ -27,17 +28,29 @@ class CNP(NeuralProcess):
         dim: size of the representation r and of the hidden layers.
         layers: number of hidden layers of the encoder and of the decoder.
         likelihood: a heteroscedastic Normal by default.
+        values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
+        domain: the box that positions are scaled to, as for `FixedInputs`; by default they are taken as they are.
+        fourier: number of waves for each dimension that are seen beside the position itself.
     """
 
     family = "cnp"
     symmetries = ("none",)
 
     def __init__(
-        self, dim_x: int, dim_y: int, dim: int = 128, layers: int = 3, likelihood: Likelihood | None = None
+        self,
+        dim_x: int,
+        dim_y: int,
+        dim: int = 128,
+        layers: int = 3,
+        likelihood: Likelihood | None = None,
+        values: Values = "raw",
+        domain: Domain | None = None,
+        fourier: int = 0,
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood)
-        self.point = MLP(dim_x + dim_y + 1, dim, width=dim, hidden=layers)
-        self.head = MLP(dim + dim_x, self.num_params, width=dim, hidden=layers)
+        super().__init__(dim_x, dim_y, likelihood, values=values)
+        self.coordinates = Coordinates(dim_x, domain, fourier)
+        self.point = MLP(self.coordinates.size + dim_y + 1, dim, width=dim, hidden=layers)
+        self.head = MLP(dim + self.coordinates.size, self.num_params, width=dim, hidden=layers)
 
     @property
     def symmetry(self) -> Symmetry:
@@ -45,17 +58,9 @@ class CNP(NeuralProcess):
 
     def encode(self, task: Task) -> CNPState:
         y = task.yc.to(self.dtype)
-        points = self.point(torch.cat([task.xc.to(self.dtype), y, torch.ones_like(y[..., :1])], dim=-1))
+        points = self.point(torch.cat([self.coordinates(task.xc, y.dtype), y, torch.ones_like(y[..., :1])], dim=-1))
         return CNPState(masked_mean(points, task))
 
     def decode(self, state: CNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
         r = state.r.unsqueeze(1).expand(-1, xt.shape[1], -1)
-        return self.head(torch.cat([r, xt.to(self.dtype)], dim=-1))
-
-
-def masked_mean(values: Float[Tensor, "*batch context dim"], task: Task) -> Float[Tensor, "*batch dim"]:
-    """The mean over the context points that count, the second last dimension; zero where there are none."""
-    if task.context_mask is None:
-        return values.sum(dim=-2) / max(values.shape[-2], 1)
-    mask = task.context_mask.view(task.batch_size, *[1] * (values.ndim - 3), -1, 1)
-    return torch.where(mask, values, 0.0).sum(dim=-2) / mask.sum(dim=-2).clamp(min=1)
+        return self.head(torch.cat([r, self.coordinates(xt, r.dtype)], dim=-1))

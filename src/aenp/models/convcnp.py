@@ -15,7 +15,7 @@ from aenp.nn.convolution import CNN, Convolution, Level, UNet
 from aenp.nn.lattice import Lattice, lattice_anchor
 from aenp.nn.mlp import MLP
 from aenp.nn.set_convolution import FromGrid, ToGrid
-from aenp.process import NeuralProcess, Symmetry, at_least_one, context_mean
+from aenp.process import NeuralProcess, Symmetry, Values, at_least_one, context_mean
 from aenp.task import Task
 
 
@@ -48,6 +48,7 @@ class ConvCNP(NeuralProcess):
         lengthscales: number of learned lengthscales that bring the grid back to the targets.
         fixed_inputs: t(x), which makes the model approximately equivariant.
         likelihood: a heteroscedastic Normal by default.
+        values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
     """
 
     family = "convcnp"
@@ -69,13 +70,16 @@ class ConvCNP(NeuralProcess):
         lengthscales: int = 5,
         fixed_inputs: FixedInputs | None = None,
         likelihood: Likelihood | None = None,
+        values: Values = "raw",
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values)
         points_per_unit = {1: 32.0, 2: 8.0, 3: 4.0}[dim_x] if points_per_unit is None else points_per_unit
         self.spacing = _spacing(points_per_unit, dim_x)
         channels = {1: 64, 2: 32, 3: 16}[dim_x] if channels is None else channels
         kernel = {1: 5, 2: 5, 3: 3}[dim_x] if kernel is None else kernel
-        at_least_one(channels=channels, growth=growth, layers=layers, lengthscales=lengthscales, margin=margin)
+        at_least_one(channels=channels, growth=growth, layers=layers, lengthscales=lengthscales)
+        if margin < 0:
+            raise ValueError(f"margin must not be negative; got {margin}")
         self.kernel, self.margin, self.on_grid = kernel, margin, on_grid
         self.to_grid = ToGrid(on_grid)
         self.embed = MLP(1 + dim_y, channels, width=channels)
@@ -100,9 +104,7 @@ class ConvCNP(NeuralProcess):
         if network == "cnn":
             return CNN([make(channels, channels) for _ in range(layers)])
         if network == "unet":
-            if layers % 2 == 0:
-                raise ValueError(f"a U-Net has an odd number of layers; got {layers}")
-            return UNet(make, [channels * growth**i for i in range(layers // 2 + 1)])
+            return UNet(make, unet_widths(channels, growth, layers))
         raise ValueError(f"network must be 'unet' or 'cnn'; got {network!r}")
 
     def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
@@ -140,7 +142,9 @@ class ConvCNP(NeuralProcess):
         if task.context_mask is not None or task.target_mask is not None:
             masks = ((task.context_mask, task.xc), (task.target_mask, task.xt))
             mask = torch.cat([torch.ones_like(x[..., 0]).bool() if m is None else m for m, x in masks], dim=1)
-        lattice = Lattice.around(self._anchor(task), points, mask, self.spacing, self.margin, self.network.stride)
+        network = self.network
+        around = self.spacing, self.margin, network.stride, network.nodal
+        lattice = Lattice.around(self._anchor(task), points, mask, *around)
         # For a convolution in float64 torch lays out the neighbours of every cell.
         copies = 1 + self.kernel**self.dim_x // 5 if self.dtype == torch.float64 else 1
         lattice.check_size(copies * self.widest, self.dtype)
@@ -150,7 +154,27 @@ class ConvCNP(NeuralProcess):
 
     def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
         """Where one of the cells has its centre."""
-        return lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing, always=self.on_grid)
+        node = lattice_anchor(context_mean(task), task.xc, task.context_mask, self.spacing, always=self.on_grid)
+        if not self.on_grid or self.network.stride == 1 or task.xc.shape[1] == 0:
+            return node
+        # Whole blocks of cells lie closest around the context if it is in their middle.
+        steps, stride = node.new_tensor(self.spacing), self.network.stride
+        cells = ((task.xc - node) / steps).round()
+        if task.context_mask is not None:
+            cells = torch.where(task.context_mask.unsqueeze(-1), cells, torch.nan)
+        first, last = (
+            cells.nan_to_num(torch.inf).amin(dim=1, keepdim=True),
+            cells.nan_to_num(-torch.inf).amax(dim=1, keepdim=True),
+        )
+        room = (first - last - 1 - 2 * self.margin).remainder(stride)
+        return node + steps * (first - self.margin - (room / 2).floor()).nan_to_num()
+
+
+def unet_widths(channels: int, growth: int, layers: int) -> list[int]:
+    """The channels of a U-Net at each resolution, from fine to coarse."""
+    if layers % 2 == 0:
+        raise ValueError(f"a U-Net has an odd number of layers; got {layers}")
+    return [channels * growth**i for i in range(layers // 2 + 1)]
 
 
 def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float]:

@@ -2,13 +2,14 @@
 
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aenp.models.convcnp import ConvCNP
+from aenp.models.convcnp import ConvCNP, unet_widths
 from aenp.nn.convolution import CNN, SymmetricConvolution, UNet
-from aenp.nn.group_convolution import GroupCNN
-from aenp.process import context_mean
+from aenp.nn.group_convolution import GroupCNN, GroupUNet
+from aenp.process import context_mean, relative_context
 from aenp.symmetry import C, D, PointGroup
 from aenp.task import Task
 
@@ -25,7 +26,8 @@ class EquivCNP(ConvCNP):
         dim_y: output dimension.
         group: rotations of the plane by multiples of 45° or 90°, with reflections, `D8` or `D4`, or without, `C8` or
             `C4`.
-        network: `unet`, the default on the line unless `on_grid`; or `cnn`, all layers at one resolution.
+        network: `unet`, the default on the line unless `on_grid`; or `cnn`, all layers at one resolution, the default
+            in the plane.
         channels: channels of the network, over all elements of the group; by default 64.
         kernel: odd kernel size; by default 5.
         layers: number of convolutions.
@@ -51,16 +53,18 @@ class EquivCNP(ConvCNP):
         groups: dict[str, PointGroup] = {"C4": C(4), "C8": C(8), "D4": D(4), "D8": D(8)}
         if group not in groups:
             raise ValueError(f"group must be one of {', '.join(groups)}; got {group!r}")
-        can_pool = dim_x == 1 and not options.get("on_grid")
-        if network == "unet" and not can_pool:
-            raise ValueError("network='unet' is for the line, off the grid: elsewhere pooling breaks the symmetry")
+        on_line = dim_x == 1
+        if network == "unet" and on_line and options.get("on_grid"):
+            raise ValueError(
+                "on the line network='unet' is for data off the grid: elsewhere pooling breaks the symmetry"
+            )
         self.group = groups[group]
         if dim_x == 2 and group.startswith("C"):
             self.symmetry_group = "SE"
         super().__init__(
             dim_x,
             dim_y,
-            network=network or ("unet" if can_pool else "cnn"),
+            network=network or ("unet" if on_line and not options.get("on_grid") else "cnn"),
             channels=channels,
             kernel=kernel,
             layers=layers,
@@ -75,7 +79,9 @@ class EquivCNP(ConvCNP):
         elements = len(self.group.elements())
         if channels % elements:
             raise ValueError(f"channels must be a multiple of the group's {elements} elements; got {channels}")
-        return GroupCNN(self.group, channels, kernel, layers)
+        if network == "cnn":
+            return GroupCNN(self.group, channels, kernel, layers)
+        return GroupUNet(self.group, unet_widths(channels, growth, layers), kernel)
 
     def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
         if self.dim_x == 1:
@@ -84,11 +90,19 @@ class EquivCNP(ConvCNP):
         return channels * len(self.group.elements()) // 2
 
     def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
+        node = super()._anchor(task)
         if self.network.stride == 1:
-            return super()._anchor(task)
-        # Half a cell off the mean, a reflection takes blocks of cells to blocks.
-        mean = context_mean(task)
-        return mean + mean.new_tensor(self.spacing) / 2
+            return node
+        mean, steps = context_mean(task), node.new_tensor(self.spacing)
+        if self.dim_x == 1:  # Half a cell off the mean, a reflection takes blocks of cells to blocks.
+            return mean + steps / 2
+        # The node nearest the mean; of two as near, that to which far points and large outputs lean, as they turn too.
+        x = relative_context(task, mean)
+        leans = []
+        for weight in (x.square().sum(dim=-1, keepdim=True), task.yc.to(x.dtype).sum(dim=-1, keepdim=True)):
+            size = (weight * x).norm(dim=-1, keepdim=True).sum(dim=1, keepdim=True)
+            leans.append((weight * x).sum(dim=1, keepdim=True) / torch.where(size > 0, size, 1.0))
+        return node + steps * ((mean - node) / steps + 0.01 * sum(leans)).round()
 
     def _make_convolution(self, channels_in: int, channels_out: int, kernel: int) -> nn.Module:
         return SymmetricConvolution(self.dim_x, channels_in, channels_out, kernel)

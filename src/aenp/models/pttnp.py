@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.models.tnp import Transformer
+from aenp.nn.coordinates import Domain
 from aenp.nn.spectral import Wavelengths
-from aenp.process import at_least_one, context_mean, relative_context
+from aenp.process import Values, at_least_one, context_mean, relative_context
 from aenp.task import Task
 
 
@@ -50,6 +51,9 @@ class PTTNP(Transformer):
         fixed_inputs: t(x), which makes an exact model approximate.
         fixed_at_targets: whether t is added to the target tokens too, for effects finer than the pseudo-tokens are.
         likelihood: a heteroscedastic Normal by default.
+        values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
+        domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
+        fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
     """
 
     family = "pttnp"
@@ -71,8 +75,11 @@ class PTTNP(Transformer):
         fixed_inputs: FixedInputs | None = None,
         fixed_at_targets: bool = False,
         likelihood: Likelihood | None = None,
+        values: Values = "raw",
+        domain: Domain | None = None,
+        fourier: int = 0,
     ) -> None:
-        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood
+        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
         if form not in ("induced", "perceiver"):
             raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")

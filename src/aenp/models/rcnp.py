@@ -8,9 +8,8 @@ from torch import Tensor
 
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
-from aenp.models.cnp import masked_mean
 from aenp.nn.mlp import MLP
-from aenp.process import NeuralProcess, context_mean, relative_context
+from aenp.process import NeuralProcess, Values, context_mean, masked_mean, relative_context
 from aenp.task import Task
 
 
@@ -38,6 +37,7 @@ class RCNP(NeuralProcess):
         dim: size of the hidden layers and of the representations.
         fixed_inputs: t(x), which makes the model approximately equivariant.
         likelihood: a heteroscedastic Normal by default.
+        values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
     """
 
     family = "rcnp"
@@ -51,8 +51,9 @@ class RCNP(NeuralProcess):
         dim: int = 64,
         fixed_inputs: FixedInputs | None = None,
         likelihood: Likelihood | None = None,
+        values: Values = "raw",
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values)
         if relation not in ("difference", "distance"):
             raise ValueError(f"relation must be 'difference' or 'distance'; got {relation!r}")
         self.relation = relation

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.nn.attention import AttentionBlock
+from aenp.nn.coordinates import Coordinates, Domain
 from aenp.nn.mlp import MLP
 from aenp.nn.pairwise import PairwiseMLP
 from aenp.nn.spectral import Frequencies, Spectral, Wavelengths
-from aenp.process import NeuralProcess, Symmetry, at_least_one, context_mean, relative_context
+from aenp.process import NeuralProcess, Symmetry, Values, at_least_one, context_mean, relative_context
 from aenp.task import Task
 
 
@@ -39,8 +40,11 @@ class Transformer(NeuralProcess):
         fixed_inputs: FixedInputs | None,
         fixed_at_targets: bool,
         likelihood: Likelihood | None,
+        values: Values,
+        domain: Domain | None,
+        fourier: int,
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, fixed_inputs)
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values)
         if symmetry not in ("none", "exact"):
             raise ValueError(
                 f"symmetry must be 'none' or 'exact'; got {symmetry!r}. For 'approx', give an exact model fixed_inputs"
@@ -49,13 +53,21 @@ class Transformer(NeuralProcess):
             raise ValueError(f"attention must be 'mlp' or 'spectral'; got {attention!r}")
         if symmetry == "none" and fixed_inputs is not None:
             raise ValueError("symmetry='none' has no symmetry for fixed_inputs to break; use symmetry='exact'")
+        if symmetry == "exact" and (domain is not None or fourier):
+            raise ValueError(
+                "domain and fourier are for symmetry='none'; for an approximate model give FixedInputs both"
+            )
         if fixed_at_targets and fixed_inputs is None:
             raise ValueError("fixed_at_targets=True needs fixed_inputs")
         at_least_one(dim=dim, heads=heads)
         self.sees_positions = symmetry == "none"
         self.dim, self.heads, self.attention = dim, heads, attention
         self.fixed_at_targets = fixed_at_targets
-        self.embed = MLP(dim_x + dim_y + 1 if self.sees_positions else dim_y, dim, width=dim)
+        seen = dim_y
+        if self.sees_positions:
+            self.coordinates = Coordinates(dim_x, domain, fourier)
+            seen += self.coordinates.size + 1
+        self.embed = MLP(seen, dim, width=dim)
         if not self.sees_positions:
             self.target_token = nn.Parameter(torch.randn(dim))
             if attention == "spectral":
@@ -84,12 +96,14 @@ class Transformer(NeuralProcess):
     def context_tokens(self, task: Task) -> Float[Tensor, "batch context dim"]:
         yc = task.yc.to(self.dtype)
         if self.sees_positions:
-            return self.embed(torch.cat([task.xc.to(self.dtype), yc, torch.ones_like(yc[..., :1])], dim=-1))
+            return self.embed(
+                torch.cat([self.coordinates(task.xc, yc.dtype), yc, torch.ones_like(yc[..., :1])], dim=-1)
+            )
         return self.embed(yc)
 
     def target_tokens(self, xt: Tensor, keep: Tensor | None) -> Float[Tensor, "batch target dim"]:
         if self.sees_positions:
-            x = xt.to(self.dtype)
+            x = self.coordinates(xt, self.dtype)
             return self.embed(torch.cat([x, x.new_zeros(*x.shape[:-1], self.dim_y + 1)], dim=-1))
         z = self.target_token.expand(*xt.shape[:-1], -1)
         if self.fixed_inputs is None or not self.fixed_at_targets:
@@ -131,6 +145,9 @@ class TNP(Transformer):
         fixed_inputs: t(x), which makes an exact model approximate.
         fixed_at_targets: whether t is added to the target tokens too.
         likelihood: a heteroscedastic Normal by default.
+        values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
+        domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
+        fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
     """
 
     family = "tnp"
@@ -149,8 +166,11 @@ class TNP(Transformer):
         fixed_inputs: FixedInputs | None = None,
         fixed_at_targets: bool = False,
         likelihood: Likelihood | None = None,
+        values: Values = "raw",
+        domain: Domain | None = None,
+        fourier: int = 0,
     ) -> None:
-        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood
+        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
         self.self_attention = nn.ModuleList(self.block() for _ in range(layers))
         self.cross_attention = nn.ModuleList(self.block() for _ in range(layers))

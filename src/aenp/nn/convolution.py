@@ -89,7 +89,7 @@ class RelaxedConvolution(Convolution):
 class CNN(nn.Module):
     """h ← σ(conv(h)), then h ← h + σ(conv(h)) for each further layer, all at one resolution."""
 
-    stride = 1
+    stride, nodal = 1, False
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -108,10 +108,14 @@ class UNet(nn.Module):
     Args:
         make: makes a convolution, given its numbers of input and output channels.
         widths: channels at each resolution, from fine to coarse.
+        nodal: the centres of coarse cells are those of every second fine cell, so that pooling can turn about one of
+            them; else a coarse cell is a block of fine ones.
     """
 
-    def __init__(self, make: Callable[[int, int], nn.Module], widths: Sequence[int]) -> None:
+    def __init__(self, make: Callable[[int, int], nn.Module], widths: Sequence[int], nodal: bool = False) -> None:
         super().__init__()
+        self.nodal = nodal
+        self.pool, self.interpolate = (halve_nodes, double_nodes) if nodal else (halve, double)
         self.stride = 2 ** (len(widths) - 1)
         steps = list(pairwise(widths))
         self.first = make(widths[0], widths[0])
@@ -123,9 +127,9 @@ class UNet(nn.Module):
         skips = []
         for layer, level in zip(self.down, levels[1:], strict=True):
             skips.append(h)
-            h = layer(halve(h), level).relu_()
+            h = layer(self.pool(h), level).relu_()
         for layer, level, skip in zip(self.up, reversed(levels[:-1]), reversed(skips), strict=True):
-            h = layer(torch.cat([double(h) * level.mask, skip], dim=-1), level).relu_()
+            h = layer(torch.cat([self.interpolate(h) * level.mask, skip], dim=-1), level).relu_()
         return h
 
 
@@ -144,4 +148,24 @@ def double(h: Float[Tensor, "batch *shape channels"]) -> Tensor:
         left = 0.75 * h + 0.25 * around.narrow(d, 0, count)
         right = 0.75 * h + 0.25 * around.narrow(d, 2, count)
         h = torch.stack([left, right], dim=d + 1).flatten(d, d + 1)
+    return h
+
+
+def halve_nodes(h: Float[Tensor, "batch *shape channels"]) -> Tensor:
+    """Every second cell, from the first to the last: half of it and a quarter of each neighbour, in each dimension."""
+    for d in range(1, h.ndim - 1):
+        even = (slice(None),) * d + (slice(None, None, 2),)
+        nodes, between = h[even], pad(h, [0, 0] * (h.ndim - 1 - d) + [1, 1])[even]
+        count = nodes.shape[d]
+        h = 0.5 * nodes + 0.25 * (between.narrow(d, 0, count) + between.narrow(d, 1, count))
+    return h
+
+
+def double_nodes(h: Float[Tensor, "batch *shape channels"]) -> Tensor:
+    """The cells, and between each two of them their mean, in each dimension."""
+    for d in range(1, h.ndim - 1):
+        count = h.shape[d]
+        between = 0.5 * (h.narrow(d, 0, count - 1) + h.narrow(d, 1, count - 1))
+        pairs = torch.stack([h.narrow(d, 0, count - 1), between], dim=d + 1).flatten(d, d + 1)
+        h = torch.cat([pairs, h.narrow(d, count - 1, 1)], dim=d)
     return h

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aenp.nn.convolution import CNN, Level, convolve
+from aenp.nn.convolution import CNN, Level, UNet, convolve
 from aenp.symmetry import PointGroup
 
 
@@ -87,6 +87,10 @@ class GroupConvolution(nn.Module):
         bias = self.bias.repeat_interleave(len(self.basis))
         return convolve(h, self.filters(), bias) * level.mask
 
+    def invariant(self, h: Float[Tensor, "batch *shape channels_in"], level: Level) -> Tensor:
+        """The mean of each output field over the group, after a ReLU."""
+        return self(h, level).relu_().unflatten(-1, (-1, len(self.basis))).mean(dim=-1)
+
 
 class GroupCNN(CNN):
     """A CNN of group convolutions from plain channels to plain channels; in between, `channels / elements` fields.
@@ -95,12 +99,27 @@ class GroupCNN(CNN):
     """
 
     def __init__(self, group: PointGroup, channels: int, kernel: int, layers: int) -> None:
-        self.elements = len(group.elements())
-        fields = channels // self.elements
+        fields = channels // len(group.elements())
         lift = GroupConvolution(group, channels, fields, kernel, lift=True)
         super().__init__([lift, *(GroupConvolution(group, channels, fields, kernel) for _ in range(layers - 1))])
         self.expand = GroupConvolution(group, channels, channels, kernel=1)
 
     def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
-        fields = self.expand(super().forward(h, levels), levels[0]).relu_()
-        return fields.unflatten(-1, (-1, self.elements)).mean(dim=-1)
+        return self.expand.invariant(super().forward(h, levels), levels[0])
+
+
+class GroupUNet(UNet):
+    """The same as a U-Net, which pools so that turns about the anchor of the grid are exact."""
+
+    def __init__(self, group: PointGroup, widths: Sequence[int], kernel: int) -> None:
+        elements = len(group.elements())
+
+        def make(channels_in: int, channels_out: int) -> GroupConvolution:
+            return GroupConvolution(group, channels_in, channels_out // elements, kernel)
+
+        super().__init__(make, widths, nodal=True)
+        self.first = GroupConvolution(group, widths[0], widths[0] // elements, kernel, lift=True)
+        self.expand = GroupConvolution(group, widths[0], widths[0], kernel=1)
+
+    def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
+        return self.expand.invariant(super().forward(h, levels), levels[0])

@@ -25,12 +25,14 @@ class Lattice:
         spacing: distance between cells in each dimension.
         size: number of cells of each task's box, `(batch, dim_x)`.
         shape: the array's shape, at least every size.
+        nodal: a coarser grid is made of every second cell, not of blocks of two.
     """
 
     origin: Float[Tensor, "batch 1 dim_x"]
     spacing: Sequence[float]
     size: Float[Tensor, "batch dim_x"]
     shape: tuple[int, ...]
+    nodal: bool = False
 
     @classmethod
     def around(
@@ -41,11 +43,13 @@ class Lattice:
         spacing: Sequence[float],
         margin: int,
         stride: int,
+        nodal: bool = False,
     ) -> "Lattice":
         """The box that holds `points` and `margin` cells more on each side.
 
         One of its cells has its centre at the anchor, and the anchor's cell begins a block of `stride` cells; the
-        box is made of whole blocks. So everything about it moves with the anchor, and is mirrored with the data.
+        box is made of whole blocks. So everything about it moves with the anchor. If `nodal`, the box begins and ends
+        `stride` times a whole number of cells from the anchor, and turns with the data about it too.
         """
         cells = (points - anchor) / anchor.new_tensor(spacing)
         lower, upper = cells, cells
@@ -57,13 +61,13 @@ class Lattice:
         above = (margin + upper.amax(dim=1) - 1e-3).ceil().clamp(max=1e9)
         empty = below + above < 0  # no point at all: one block
         first = torch.where(empty, 0, -(below / stride).ceil() * stride)
-        end = torch.where(empty, stride, ((above + 1) / stride).ceil() * stride)
-        size = end - first
+        last = (above / stride).ceil() * stride if nodal else ((above + 1) / stride).ceil() * stride - 1
+        size = torch.where(empty, 0 if nodal else stride - 1, last) - first + 1
         origin = anchor + first.unsqueeze(1) * anchor.new_tensor(spacing)
         shape = largest_size(size)
         if torch.compiler.is_compiling():
             size = fitting(size, shape)
-        return cls(origin, spacing, size, shape)
+        return cls(origin, spacing, size, shape, nodal)
 
     def locate(
         self, x: Float[Tensor, "batch points dim_x"], dtype: torch.dtype
@@ -111,14 +115,14 @@ class Lattice:
         mask = torch.ones(len(self.size), *[1] * dim_x, dtype=torch.bool, device=self.size.device)
         for d, count in enumerate(self.shape):
             inside = torch.arange(0, count, stride, device=self.size.device) < self.size[:, d : d + 1]
-            mask = mask & inside.view(-1, *[1] * d, count // stride, *[1] * (dim_x - d - 1))
+            mask = mask & inside.view(-1, *[1] * d, inside.shape[1], *[1] * (dim_x - d - 1))
         return mask.unsqueeze(-1).to(dtype)
 
     def centres(self, stride: int) -> Float[Tensor, "batch *shape dim_x"]:
-        """The centres of the blocks of `stride` cells, in the user's coordinates."""
+        """The centres of the blocks of `stride` cells, or of every `stride`-th cell, in the user's coordinates."""
+        middle = 0.0 if self.nodal else (stride - 1) / 2
         axes = [
-            (torch.arange(0, count, stride, device=self.origin.device, dtype=self.origin.dtype) + (stride - 1) / 2)
-            * step
+            (torch.arange(0, count, stride, device=self.origin.device, dtype=self.origin.dtype) + middle) * step
             for count, step in zip(self.shape, self.spacing, strict=True)
         ]
         offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)

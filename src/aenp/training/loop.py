@@ -282,7 +282,7 @@ def _fit(loop: Loop, resume: bool, validate_every: int, devices: int, num_nodes:
             strategy="ddp" if devices * num_nodes > 1 else "auto",
             max_steps=recipe.steps if minutes is None else -1,
             gradient_clip_val=recipe.clip,
-            gradient_clip_algorithm="value",
+            gradient_clip_algorithm=recipe.clip_by,
             logger=loggers,
             log_every_n_steps=LOG_EVERY,
             val_check_interval=validate_every,

@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained: AdamW on −loglik, with gradients clipped by value and an average of the weights.
+    """How a model is trained: AdamW on −loglik, with clipped gradients and an average of the weights.
 
     Args:
         steps: number of steps, unless the budget is given in minutes.
@@ -16,7 +16,8 @@ class Recipe:
         schedule: `cosine`, half a cosine down to zero, which a linear warm-up from zero comes up to; or `constant`.
         warmup: share of the budget in which the warm-up would reach the learning rate.
         weight_decay: of all parameters but vectors.
-        clip: largest magnitude of an element of the gradient.
+        clip: largest magnitude of an element of the gradient, or of its norm.
+        clip_by: `value` or `norm`.
         average: decay of the exponential average of the weights, which is what is saved in the end; it starts smaller.
     """
 
@@ -27,6 +28,7 @@ class Recipe:
     warmup: float = 0.05
     weight_decay: float = 0.01
     clip: float = 0.5
+    clip_by: Literal["value", "norm"] = "value"
     average: float = 0.999
 
     def __post_init__(self) -> None:

@@ -106,6 +106,7 @@ class PointTemperature(FieldExperiment):
     title = "Surface temperature, at points"
     dim_x = 2
     norm = 2
+    block = "week"
     models = MODELS
     setups = {  # noqa: RUF012
         "cpu": {
@@ -119,8 +120,7 @@ class PointTemperature(FieldExperiment):
     remark = """\
 These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 to 2009, tested on 2010. *Elsewhere*
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
-columns show what it found there and are not a target for ours. Tasks of one year resemble each other, so the standard
-errors, which are over tasks, are too small for other years."""
+columns show what it found there and are not a target for ours."""
     days: ClassVar[int] = 1
     "How many are in a task."
     drawn: ClassVar[str] = "2010-07-31"
@@ -146,11 +146,12 @@ errors, which are over tasks, are too small for other years."""
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
         each = per_stratum(tasks)
-        sets = {name: self._windows(points) for name, points in self._test_points().items()}
-        return {
-            name: [Stratum(windows.batch(each, number, seed)) for number in range(STRATA)]
-            for name, windows in sets.items()
-        }
+        tests = {}
+        for name, points in self._test_points().items():
+            windows, weeks = self._windows(points), points.dates.astype("datetime64[W]").astype(int)
+            strata = [windows.batch_with_starts(each, number, seed) for number in range(STRATA)]
+            tests[name] = [Stratum(task, blocks=weeks[starts].tolist()) for task, starts in strata]
+        return tests
 
     def _test_points(self) -> dict[str, Points]:
         return {"Europe": self._points(TEST), "elsewhere": self._points(TEST, inside=False)}

@@ -1,0 +1,212 @@
+"""What each recipe learns in the same time on one core: `python -m benchmarks.recipes --data DIR --minutes 4`.
+
+Every trial trains one model of an experiment from the same seed for the same time and scores it on the experiment's
+validation tasks, never on its test tasks. Results are kept in `recipes.json` beside this file and shown in
+`recipes.md`; trials that are there already, for as many minutes and the same seed, are not run again.
+"""
+
+import copy
+import datetime
+import json
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+
+import aenp
+from aenp.data import TaskSource
+from aenp.evaluation.scores import Score
+from aenp.evaluation.tables import markdown_table
+from aenp.experiments import experiment_class
+from aenp.experiments.plane import GRID, SMALL_PTTNP
+from aenp.fixed_inputs import FixedInputs
+from aenp.models import make
+from aenp.process import NeuralProcess, Symmetry
+from aenp.training import Recipe, train
+from aenp.training.memory import reuse_memory
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One model with all that decides how it is made and trained.
+
+    Args:
+        experiment: whose tasks.
+        family: of the model.
+        symmetry: of the model.
+        options: arguments of the family's class.
+        fixed: arguments of its `FixedInputs`.
+        recipe: arguments of its `Recipe`.
+        targets: targets scored in training; None for all.
+    """
+
+    experiment: str
+    family: str
+    symmetry: Symmetry
+    options: Mapping[str, Any]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    targets: int | None = 256
+
+    def but(self, **changes: Any) -> "Trial":
+        """The same with these changes; mappings are updated, not replaced."""
+        merged = {
+            key: getattr(self, key) | value if isinstance(value, dict) else value for key, value in changes.items()
+        }
+        return replace(self, **merged)
+
+
+def run(name: str, minutes: float, seed: int, data: Path | None) -> dict[str, Any]:
+    """Trains the trial's model and scores it, with its fixed inputs and without, task by task."""
+    torch.set_num_threads(1)
+    reuse_memory()
+    trial = TRIALS[name]
+    declared = experiment_class(trial.experiment)
+    experiment = declared(data if declared.needs_data else None)
+    torch.manual_seed(seed)
+    fixed_inputs = None
+    if trial.symmetry == "approx":
+        fixed_inputs = FixedInputs(experiment.dim_x, **{"domain": experiment.domain, **trial.fixed})
+    model = make(trial.family, trial.symmetry, experiment.dim_x, experiment.dim_y, fixed_inputs, **trial.options)
+    source = experiment.source()
+    if hasattr(source, "num_targets"):
+        source = replace(source, num_targets=trial.targets)  # type: ignore[type-var]
+    recipe = Recipe(steps=1, **trial.recipe)
+    recipe = replace(recipe, steps=round(60 * minutes / step_seconds(model, source, recipe)))
+    with tempfile.TemporaryDirectory() as out:
+        train(model, source, recipe, out, seed=seed)
+    tasks, _ = experiment.validation()
+    with torch.no_grad():
+        scores = {"full": torch.cat([aenp.loglik(model, task) for task in tasks])}
+        with model.equivariant():
+            scores["equivariant"] = torch.cat([aenp.loglik(model, task) for task in tasks])
+    return {
+        "trial": name,
+        "minutes": minutes,
+        "seed": seed,
+        "steps": recipe.steps,
+        "day": str(datetime.date.today()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        **{key: [round(value, 5) for value in values.double().tolist()] for key, values in scores.items()},
+    }
+
+
+def step_seconds(model: NeuralProcess, source: TaskSource, recipe: Recipe, steps: int = 20) -> float:
+    """The CPU time of one step of training, which does not depend on what else the machine does."""
+    model = copy.deepcopy(model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
+    for step in range(-3, steps):
+        if step == 0:
+            start = time.process_time()
+        optimiser.zero_grad()
+        (-aenp.loglik(model, source.batch(recipe.batch_size, step + 3, seed=0)).mean()).backward()
+        optimiser.step()
+    return (time.process_time() - start) / steps
+
+
+def main(
+    names: tyro.conf.Positional[tuple[str, ...]] = (),
+    minutes: float = 4.0,
+    seed: int = 0,
+    data: Path | None = None,
+    jobs: int = 2,
+    out: Path = HERE,
+) -> None:
+    """Runs the trials whose names begin with one of `names`, and writes the table.
+
+    Args:
+        names: which trials; by default all.
+        minutes: of training on one core, for each.
+        seed: of the parameters and of the training tasks.
+        data: directory with the data of the experiments that need any.
+        jobs: how many at a time.
+        out: directory for `recipes.json` and `recipes.md`.
+    """
+    chosen = [name for name in TRIALS if not names or name.startswith(names)]
+    file = out / "recipes.json"
+    results = json.loads(file.read_text()) if file.exists() else []
+    done = {(result["trial"], result["minutes"], result["seed"]) for result in results}
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
+        running = [
+            pool.apply_async(run, (name, minutes, seed, data)) for name in chosen if (name, minutes, seed) not in done
+        ]
+        for each in running:
+            results.append(each.get())
+            file.write_text(json.dumps(results).replace('{"trial"', '\n{"trial"') + "\n")
+            print(*row(results[-1]), sep=" | ", flush=True)
+    (out / "recipes.md").write_text(page(results))
+
+
+def row(result: Mapping[str, Any]) -> list[str]:
+    scores = [str(Score.of(torch.tensor([result[key]]))) for key in ("full", "equivariant")]
+    return [result["trial"], f"{result['minutes']:g}", str(result["seed"]), str(result["steps"]), *scores]
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    header = ["trial", "minutes", "seed", "steps", "log-likelihood", "of the equivariant part"]
+    results = sorted(results, key=lambda result: list(TRIALS).index(result["trial"]))
+    return f"""# Recipes, by what they learn in the same time
+
+Written by `python -m benchmarks.recipes --data DIR --minutes MINUTES --seed SEED`. One core each. Log-likelihood per
+target point on the experiments' validation tasks, ± its standard error over tasks, which all trials of an experiment
+share: differences between rows are surer than it says. `benchmarks/recipes.py` has each trial's settings.
+
+{markdown_table(header, [row(result) for result in results])}
+"""
+
+
+FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
+UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}
+CENTRED = {"values": "centred"}
+
+conv = Trial("era5-2d", "convcnp", "approx", UNET, FIXED)
+small = conv.but(options=CENTRED | {"margin": 0}, recipe={"batch_size": 4}, targets=None)
+norm = small.but(recipe={"clip": 1.0, "clip_by": "norm"})
+group = Trial(
+    "era5-2d",
+    "equivcnp",
+    "approx",
+    GRID | CENTRED | {"group": "C8", "network": "unet", "channels": 32, "layers": 5, "kernel": 5, "margin": 0},
+    FIXED,
+    {"batch_size": 4, "learning_rate": 2e-3},
+    None,
+)
+tokens = Trial(
+    "era5-2d",
+    "pttnp",
+    "approx",
+    SMALL_PTTNP | CENTRED | {"fixed_at_targets": True},
+    FIXED | {"num": 64, "dropout": 0.5},
+    {"batch_size": 8, "learning_rate": 2e-3},
+    None,
+)
+
+TRIALS = {
+    "era5-2d/convcnp-approx: first": conv,
+    "era5-2d/convcnp-approx: centred": conv.but(options=CENTRED),
+    "era5-2d/convcnp-approx: small batches": small,
+    "era5-2d/convcnp-approx: rate 2e-3": small.but(recipe={"learning_rate": 2e-3}),
+    "era5-2d/convcnp-approx: clipped by norm": norm,
+    "era5-2d/convcnp-approx: clipped by norm, rate 2e-3": norm.but(recipe={"learning_rate": 2e-3}),
+    "era5-2d/convcnp-approx: kernel 3": norm.but(options={"kernel": 3}),
+    "era5-2d/convcnp-approx: growing": norm.but(options={"channels": 16, "growth": 2}),
+    "era5-2d/convcnp-approx: dropout 0.5": norm.but(fixed={"dropout": 0.5}),
+    "era5-2d/equivcnp-approx: group U-Net": group,
+    "era5-2d/equivcnp-approx: clipped by norm": group.but(recipe={"clip": 1.0, "clip_by": "norm"}),
+    "era5-2d/equivcnp-approx: 7 layers": group.but(options={"layers": 7}, recipe={"clip": 1.0, "clip_by": "norm"}),
+    "era5-2d/pttnp-approx: centred": tokens,
+    "era5-2d/pttnp-approx: clipped by norm": tokens.but(recipe={"clip": 1.0, "clip_by": "norm"}),
+    "era5-2d/pttnp-approx: batch 4": tokens.but(recipe={"clip": 1.0, "clip_by": "norm", "batch_size": 4}),
+    "era5-2d/pttnp-approx: 256 targets": tokens.but(recipe={"clip": 1.0, "clip_by": "norm"}, targets=256),
+}
+
+if __name__ == "__main__":
+    tyro.cli(main)
