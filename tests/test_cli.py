@@ -136,8 +136,8 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tran", "gp"), "there is no command 'tran'; there are models, reproduce, evaluate, plot, train, data"),
-        (("--tran",), "there is no command '--tran'"),
+        (("tran", "gp"), "unknown command 'tran'; choose from models, reproduce, evaluate, plot, train, data"),
+        (("--tran",), "unknown command '--tran'"),
         (("plot", "gp", "--seeds", "1"), "Unrecognized options: --seeds, 1; see aenp plot --help"),
         (("data", "smoke", "--num", "1"), "Missing from aenp data: --out PATH Zarr directory to write. (required)"),
         (
@@ -171,11 +171,11 @@ def test_what_cannot_be_parsed_is_told_in_plain_text(
 @pytest.mark.parametrize(
     ("words", "out", "message"),
     [
-        ("train gp --model none --symmetry exact", "file", "file is a file; choose another place"),
-        ("plot gp --weights none", "file", "file is a file; choose another place"),
+        ("train gp --model none --symmetry exact", "file", "file is a file; choose another path"),
+        ("plot gp --weights none", "file", "file is a file; choose another path"),
         ("reproduce gp --split none", "file/results", "file/results cannot be written: .*/file is a file; choose"),
-        ("data smoke --num 1 --scheduler none", "file", "file is a file; choose another place"),
-        ("fit none", "file", "file is a file; choose another place"),
+        ("data smoke --num 1 --scheduler none", "file", "file is a file; choose another path"),
+        ("fit none", "file", "file is a file; choose another path"),
         (
             "predict --weights none --context none --target none",
             "directory.zarr",
@@ -220,5 +220,5 @@ def test_an_unexpected_error_tells_where_it_arose(
     with pytest.raises(SystemExit, match="2"):
         call("models")
     assert re.search(
-        r"invalid literal .*'b' \(in commands\.py, line \d+; --debug tells more\)", capsys.readouterr().err
+        r"invalid literal .*'b' \(in commands\.py, line \d+; --debug shows more\)", capsys.readouterr().err
     )

@@ -49,7 +49,7 @@ PUBLIC = {
     "save": "saving",
     "wavelengths": "models.scales",
 }
-"Where each public name lives; it is imported when it is used, so that the command line answers at once."
+"The module of each public name, imported on first use, so that the command line starts quickly."
 
 __all__ = [
     "__version__",

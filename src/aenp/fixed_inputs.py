@@ -1,4 +1,4 @@
-"""FixedInputs: learned functions of absolute position, the only place where a model may look at where it is."""
+"""FixedInputs: learned functions of absolute position, which a model sees nowhere else."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ Domain = Sequence[Sequence[float | None] | None]
 
 
 class Switch(local):
-    """How often the calling thread has switched something off; other threads, and copies, are not concerned."""
+    """How often the calling thread has switched something off; other threads and copies are not affected."""
 
     def __init__(self) -> None:
         self.off = 0
@@ -30,8 +30,8 @@ class FixedInputs(Configured, nn.Module):
     """t(x) = 1[x ∈ domain] · MLP(x scaled to the domain), in R^num (section 3.1 of the paper).
 
     Added to the channels of an equivariant network, t breaks its symmetry. In training, t is zeroed for a whole
-    task at random, so that the network also learns to do without; outside the domain t is exactly zero, and what is
-    left there is the equivariant network.
+    task at random, so that the network also learns to work without it; outside the domain t is exactly zero, and only
+    the equivariant network is left.
 
     Args:
         dim_x: input dimension.
@@ -40,7 +40,7 @@ class FixedInputs(Configured, nn.Module):
             (`FixedInputs.domain_of`). None in place of a bound, of a dimension's interval or of the whole domain
             means unbounded; an unbounded dimension enters the MLP in its own units.
         dropout: probability that t is zero for a whole task, in training.
-        fourier: number K of Fourier coefficients: sin and cos of k·π/2·(scaled x), k = 1 … K, enter the MLP beside x.
+        fourier: number K of Fourier coefficients: sin and cos of k·π/2·(scaled x), k = 1 … K, enter the MLP with x.
         learn_frequencies: whether the K frequencies are learned.
         taper: fraction of the domain's side over which t falls smoothly to zero inside each edge; 0 for a sharp edge.
         width: size of the MLP's two hidden layers.
@@ -76,7 +76,7 @@ class FixedInputs(Configured, nn.Module):
         self.concatenate = concatenate
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
-            raise ValueError("taper is a fraction of the domain's side, which needs both its bounds")
+            raise ValueError("taper is a fraction of the domain's side, which needs both bounds")
         if fourier:
             frequencies = torch.arange(1, fourier + 1) * (math.pi / 2) * torch.ones(dim_x, 1)
             self.frequencies = nn.Parameter(frequencies, requires_grad=learn_frequencies)

@@ -65,7 +65,7 @@ def test_fewer_targets() -> None:
     ("options", "message"),
     [
         ({"num_context": (2, 16)}, "no target left"),
-        ({"size": 10}, "hold no patch of 10 × 10"),
+        ({"size": 10}, "too small for a patch of 10 × 10"),
     ],
 )
 def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:

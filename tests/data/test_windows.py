@@ -61,7 +61,7 @@ def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_asked_fo
     [
         ({"steps": 2}, "give `times`"),
         ({"min_points": 1}, "2 ≤ min_points ≤ max_points"),
-        ({"times": DAYS, "steps": 10}, "hold no window of 10"),
+        ({"times": DAYS, "steps": 10}, "too few for a window of 10"),
     ],
 )
 def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:

@@ -105,5 +105,5 @@ def test_trained_models_are_equivariant(name: str, size: float) -> None:
 
 
 def test_an_unknown_shipped_model_is_an_error_that_names_the_known() -> None:
-    with pytest.raises(ValueError, match="no model 'gp/none' is shipped; there are gp/"):
+    with pytest.raises(ValueError, match="no model 'gp/none' is shipped; choose from gp/"):
         aenp.pretrained("gp/none")

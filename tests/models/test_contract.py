@@ -178,7 +178,7 @@ def test_reflections_of_points_on_the_models_own_lattice(network, points):
 @pytest.mark.parametrize(("dim_x", "options"), [(2, {}), (1, {"on_grid": True})])
 def test_equivcnp_does_not_pool_where_that_breaks_its_symmetry(dim_x, options):
     assert aenp.EquivCNP(dim_x, 1, **options).network.stride == 1
-    with pytest.raises(ValueError, match="network='unet' is for the line, off the grid"):
+    with pytest.raises(ValueError, match="network='unet' needs dim_x=1 and on_grid=False"):
         aenp.EquivCNP(dim_x, 1, network="unet", **options)
 
 

@@ -138,7 +138,7 @@ def test_what_an_array_of_the_grid_holds_is_bounded(gradients, dtype, most):
 def test_cells_that_the_coordinates_cannot_tell_apart_are_refused():
     x = torch.rand(2, 5, 2, dtype=torch.float64) + 1e9
     lattice_around(x, [0.1, 0.1]).check_size(1, torch.float32)
-    with pytest.raises(ValueError, match=r"torch.float32 cannot tell .* 0.1 wide, .* are about 1e\+09"):
+    with pytest.raises(ValueError, match=r"torch.float32 cannot resolve .* 0.1 wide, .* are about 1e\+09"):
         lattice_around(x.float(), [0.1, 0.1]).check_size(1, torch.float32)
 
 

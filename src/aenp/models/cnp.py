@@ -54,7 +54,7 @@ class CNP(NeuralProcess):
 
 
 def masked_mean(values: Float[Tensor, "*batch context dim"], task: Task) -> Float[Tensor, "*batch dim"]:
-    """The mean over the context points that count, the second last dimension; zero where there are none."""
+    """The mean over the context points that count, the second to last dimension; zero where there are none."""
     if task.context_mask is None:
         return values.sum(dim=-2) / max(values.shape[-2], 1)
     mask = task.context_mask.view(task.batch_size, *[1] * (values.ndim - 3), -1, 1)

@@ -53,7 +53,7 @@ class EquivCNP(ConvCNP):
             raise ValueError(f"group must be one of {', '.join(groups)}; got {group!r}")
         can_pool = dim_x == 1 and not options.get("on_grid")
         if network == "unet" and not can_pool:
-            raise ValueError("network='unet' is for the line, off the grid: elsewhere pooling breaks the symmetry")
+            raise ValueError("network='unet' needs dim_x=1 and on_grid=False: otherwise pooling breaks the symmetry")
         self.group = groups[group]
         if dim_x == 2 and group.startswith("C"):
             self.symmetry_group = "SE"
@@ -80,7 +80,7 @@ class EquivCNP(ConvCNP):
     def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
         if self.dim_x == 1:
             return super()._widest(network, channels, growth, layers)
-        # The last layer has so many for each element; half, because fewer arrays of that size are held at a time.
+        # The last layer has this many for each element; half, because fewer arrays of that size are held at a time.
         return channels * len(self.group.elements()) // 2
 
     def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
