@@ -124,7 +124,7 @@ def test_a_frame_is_built_again_from_its_configuration() -> None:
         (lambda: Frame([LATITUDE], [KELVIN]), r"axes are latitude, longitude and others; got \['latitude'\]"),
         (lambda: Frame([LATITUDE, LONGITUDE, LATITUDE], [KELVIN]), "got .*'latitude', 'longitude', 'latitude'"),
         (lambda: Frame([LATITUDE, LONGITUDE], []), "a frame needs a variable; got none"),
-        (lambda: Frame([LATITUDE, LONGITUDE], [KELVIN, KELVIN]), "variables need names of their own; got t2m, t2m"),
+        (lambda: Frame([LATITUDE, LONGITUDE], [KELVIN, KELVIN]), "variables need different names; got t2m, t2m"),
     ],
 )
 def test_invalid_arguments_raise(make: object, message: str) -> None:

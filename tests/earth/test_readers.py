@@ -356,7 +356,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "points: nothing but NaN": (lambda: open_points(TABLE.assign(value=np.nan)), "no data; it covers only missing"),
     "points: times are numbers": (lambda: open_points(TABLE.assign(time=[1, 2, 3])), r"times are numbers.* \[1\]"),
     "points: times are words": (lambda: open_points(TABLE.assign(time=["a", "b", "c"])), "times are not dates"),
-    "points: no degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude is from 500 to 500, not valid"),
+    "points: no degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude ranges from 500 to 500, not"),
     "elevation: many times": (lambda: elevation_at(FIELD.drop_attrs(), 0, 0), "one field of at least 2 × 2"),
     "elevation: no metres": (lambda: elevation_at(FIELD[:1], 0, 0), "'K' and 'm' differ"),
 }  # fmt: skip

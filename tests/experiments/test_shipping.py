@@ -116,8 +116,8 @@ def test_a_finished_run_is_not_trained_again(toy: Path, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"finished": False}, "the run in .* is not finished, or not by one command: aenp train gp"),
-        ({"command": "aenp train gp && aenp train gp --resume"}, "not by one command: aenp train gp && aenp"),
+        ({"finished": False}, "the run in .* is not finished, or took several commands: aenp train gp"),
+        ({"command": "aenp train gp && aenp train gp --resume"}, "took several commands: aenp train gp && aenp"),
         ({"name": "smoke/pttnp-none"}, "is a run of smoke/pttnp-none, which is .* model of gp"),
         ({"name": "gp/tnp-none/../../x"}, "is a run of gp/tnp-none/../../x, which is .* model of gp"),
     ],

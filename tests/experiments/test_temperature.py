@@ -166,7 +166,7 @@ def test_without_data_or_with_an_unknown_split_the_error_tells_what_is_wanted() 
         Temperature().source()
     with pytest.raises(ValueError, match="needs --data, a directory with era5_gsod"):
         PointTemperature().source()
-    with pytest.raises(FileNotFoundError, match=r"era5_italy.* does not exist, which era5-2d reads"):
+    with pytest.raises(FileNotFoundError, match=r"era5_italy.* does not exist; era5-2d needs it"):
         Temperature(Path("nowhere")).source()
     with pytest.raises(ValueError, match="are for the split italy, not paper: train some"):
         Temperature(split="paper").shipped_models()

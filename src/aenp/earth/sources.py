@@ -1,4 +1,4 @@
-"""What a file or data set holds: its variable, where its coordinates are, in which units, and the part asked for."""
+"""What a file or data set holds: its variable, where its coordinates are, in which units, and the requested part."""
 
 import os
 from collections.abc import Mapping
@@ -214,14 +214,14 @@ def check_degrees(latitude: ndarray, longitude: ndarray, where: str) -> None:
     for kind, values, low, high in (("latitude", latitude, -90, 90), ("longitude", longitude, -360, 360)):
         if values.size and (np.nanmin(values) < low - TOLERANCE or np.nanmax(values) > high + TOLERANCE):
             found = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
-            raise ValueError(f"{where}: its {kind} is from {found}, not valid degrees; give coordinates in degrees")
+            raise ValueError(f"{where}: its {kind} ranges from {found}, not valid degrees; give coordinates in degrees")
 
 
 def no_data(where: str, region: Region | None, period: Period | None, coordinates: Mapping[str, Any]) -> ValueError:
     """The error for a region or period without data."""
-    asked = [f"region {region} (south, north, west, east)"] * (region is not None)
-    asked += [f"period {period}"] * (period is not None)
-    part = f" in {' and '.join(asked)}" if asked else ""
+    requested = [f"region {region} (south, north, west, east)"] * (region is not None)
+    requested += [f"period {period}"] * (period is not None)
+    part = f" in {' and '.join(requested)}" if requested else ""
     return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'only missing values'}")
 
 
