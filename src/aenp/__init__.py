@@ -58,11 +58,11 @@ __all__ = [
 ]
 
 
-ROOMS = ("data", "earth", "evaluation", "experiments", "inference", "models", "nn", "saving", "symmetry", "training")
+MODULES = ("data", "earth", "evaluation", "experiments", "inference", "models", "nn", "saving", "symmetry", "training")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ROOMS:
+    if name in MODULES:
         return import_module(f"aenp.{name}")
     if name not in PUBLIC:
         raise AttributeError(f"module 'aenp' has no attribute {name!r}")
