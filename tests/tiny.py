@@ -40,7 +40,7 @@ def real_data() -> Path | None:
     named = os.environ.get("AENP_DATA")
     directory = Path(named) if named else Path(__file__).parents[2] / "shared" / "data"
     if named and not directory.is_dir():
-        raise FileNotFoundError(f"AENP_DATA is {named}, which is no directory; unset it to do without the real data")
+        raise FileNotFoundError(f"AENP_DATA is {named}, which is not a directory; unset it to omit the real data")
     return directory if directory.is_dir() else None
 
 

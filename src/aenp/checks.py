@@ -1,4 +1,4 @@
-"""Checks of tensors that users give, with errors that name the argument."""
+"""Checks of tensors that users pass, with errors that name the argument."""
 
 from collections.abc import Sequence
 

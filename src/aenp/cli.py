@@ -120,7 +120,7 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _place(error: Exception) -> str:
-    """The line of this package where an unexpected error occurred, such as a bug or a damaged file."""
+    """The line of this package where an unexpected error occurred, as from a bug or a damaged file."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(__file__).parent in Path(frame.filename).parents]
     return f"in {Path((own or frames)[-1].filename).name}, line {(own or frames)[-1].lineno}"

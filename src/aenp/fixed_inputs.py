@@ -132,7 +132,7 @@ class FixedInputs(Configured, nn.Module):
 
         Args:
             x: points, `(batch, ..., dim_x)`.
-            keep: a draw of the dropout, `(batch,)`, for a host that asks for t more than once in a forward pass: t is
+            keep: a draw of the dropout, `(batch,)`, for a host that needs t more than once in a forward pass: t is
                 dropped for a task everywhere or nowhere. By default a new draw.
         """
         check_floating(x=x)
@@ -207,7 +207,7 @@ class Injection(nn.Module):
             self.mix = nn.Linear(fixed_inputs.num, channels, bias=False)
 
     def forward(self, h: Float[Tensor, "*points channels"], t: Float[Tensor, "*points num"]) -> Tensor:
-        """The host's channels with t taken in."""
+        """The host's channels with t added."""
         if not self.concatenate:
             return h + self.mix(t)
         return h + self.mix(torch.cat([h, t], dim=-1)) - self.mix(torch.cat([h, torch.zeros_like(t)], dim=-1))

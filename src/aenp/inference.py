@@ -46,7 +46,7 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
 
 
 def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tensor, "samples batch target dim_y"]:
-    """Coherent samples: y_n ~ p(y_n | x_n, D_c ∪ {(x_m, y_m) already drawn}), in an order drawn anew for each call.
+    """Coherent samples: y_n ~ p(y_n | x_n, D_c ∪ {(x_m, y_m) already drawn}), in a new random order for each call.
 
     Independent draws from a model's marginals are not coherent; draws one after another, each conditioned on those
     before it, are. Takes one pass through the model for each target. Masked targets come out as NaN.

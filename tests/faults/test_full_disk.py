@@ -93,14 +93,14 @@ def test_training(tmp_path: Path) -> None:
     assert not [name for name in files(tmp_path) if ".part" in name or name.startswith("tmp")]
 
 
-@pytest.mark.parametrize(("limit", "begun"), [(200, False), (1000, True)])
-def test_data_generation(limit: int, begun: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limit", "started"), [(200, False), (1000, True)])
+def test_data_generation(limit: int, started: bool, tmp_path: Path) -> None:
     """Nothing is left of a data set that cannot be started; one that was started continues later."""
     out = tmp_path / "place/smoke.zarr"
     out.parent.mkdir()
     job = partial(command, words=("data", "smoke", "--num", "1", "--workers", "1"))
     assert reports_full_disk(job, out, limit)
-    assert out.exists() == begun and not [name for name in files(out.parent) if ".part" in name]
+    assert out.exists() == started and not [name for name in files(out.parent) if ".part" in name]
     assert exit_code(job, out) == 0
     assert np.array_equal(zarr.open_array(out, path="density", mode="r"), simulate(Plumes.draw(range(1), 0)))
 

@@ -36,7 +36,7 @@ class GibbsTasks:
         margin: how much further targets reach on either side.
         num_context: smallest and largest number of context points.
         equal_sizes: draw one number of context points for the whole batch; otherwise each task has its own, and smaller
-            sets are padded. For training: a batch without padding costs half as much, with a hardly noisier gradient.
+            sets are padded. For training: a batch without padding costs about half, and its gradient is hardly noisier.
         num_targets: number of targets.
         lengthscales: the short one and the long one.
         noise: standard deviation of the noise.

@@ -40,7 +40,7 @@ DESCRIPTIONS = {
 
 
 class FieldModel(Configured, nn.Module):
-    """A model of fields on the globe, which takes tables and data sets, and returns them, in the user's units.
+    """A model of fields on the globe, which takes and returns tables and data sets in the user's units.
 
     Args:
         process: the neural process; its inputs are the frame's axes, its outputs the frame's variables.
@@ -133,7 +133,7 @@ class FieldModel(Configured, nn.Module):
     def observed(
         self, context: PointsLike, variable: str | None = None, elevation: FieldLike | None = None
     ) -> pd.DataFrame:
-        """The observations as a table, as `open_points` gives it; in the model's units."""
+        """The observations as a table, as `open_points` returns it; in the model's units."""
         if len(self.frame.variables) == 1:
             observed = self._observed(context, self.frame.variables[0], variable)
         else:

@@ -79,7 +79,7 @@ def describe(source: object) -> str:
 
 
 def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
-    """The name of the coordinate of this kind: by its CF attributes, else by its own name."""
+    """The name of the coordinate of this kind: by its CF attributes, otherwise by its own name."""
     named = {str(name): values for name, values in variables.items() if _may_be(values, kind)}
     for attribute in ("standard_name", "units", "_CoordinateAxisType"):
         expected = {value.lower() for value in CRITERIA[kind].get(attribute, ())}
@@ -177,7 +177,7 @@ def units_of(attributes: Mapping[Any, Any]) -> str | None:
 
 
 def wrap(longitude: Any, region: Region | None = None) -> Any:
-    """Longitudes less whole turns: in [−180, 180) or, in a region, in the 360 degrees from its western border."""
+    """Longitudes minus whole turns: in [−180, 180) or, in a region, in the 360 degrees from its western border."""
     start = -180.0 if region is None or _width(region) >= 360 else wrap(region[2]) - TOLERANCE
     turns = np.floor((longitude - start) / 360)
     return longitude - (360 * turns).astype(getattr(longitude, "dtype", float))

@@ -120,7 +120,7 @@ class ConvCNP(NeuralProcess):
         return ConvCNPState(lattice, self.network(h * levels[0].mask, levels))
 
     def _break_symmetry(self, lattice: Lattice, h: Tensor) -> tuple[Tensor, list[Level]]:
-        """The grid's channels with the fixed inputs taken in, and what the network needs to know at each resolution."""
+        """The grid's channels with the fixed inputs added, and what the network needs to know at each resolution."""
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(len(h), h.device)
             h = self.inject(h, self.fixed_inputs(lattice.centres(1), keep))

@@ -1,4 +1,4 @@
-"""One-dimensional convolutions, about as fast on a CPU as a matrix product, forward and backward."""
+"""One-dimensional convolutions, at least about as fast on a CPU as a matrix product, forward and backward."""
 
 from functools import lru_cache
 from typing import Any
@@ -53,7 +53,7 @@ class DirectConvolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             size = weight.shape[-1]
             gradients = spaced(gradient, 0, size - 1)[: 1 - size or None]
-            shifted = spaced(h, size // 2, size // 2).unfold(0, len(gradients), 1).mT  # a view: rows v to the end
+            shifted = spaced(h, size // 2, size // 2).unfold(0, len(gradients), 1).mT  # a view: for each v, from row v
             to_weight = (gradients.T @ shifted).movedim(0, -1)
         return to_h, to_weight
 

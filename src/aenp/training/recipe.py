@@ -13,7 +13,7 @@ class Recipe:
         steps: number of steps, unless the budget is given in minutes.
         batch_size: tasks in a step, for each device.
         learning_rate: its largest value.
-        schedule: `cosine`, half a cosine down to zero after a linear warm-up from zero; or `constant`.
+        schedule: `cosine`, half a cosine down to zero with a linear warm-up from zero; or `constant`.
         warmup: share of the budget in which the warm-up would reach the learning rate.
         weight_decay: of all parameters except vectors.
         clip: largest magnitude of an element of the gradient.

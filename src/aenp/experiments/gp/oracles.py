@@ -1,6 +1,6 @@
 """Oracles: the best predictions of tasks from `GibbsTasks`, which on average no model can beat.
 
-Each gives the distribution of the noisy y at every target, elementwise over `(batch, targets, 1)`, in float64.
+Each returns the distribution of the noisy y at every target, elementwise over `(batch, targets, 1)`, in float64.
 """
 
 from collections.abc import Iterator

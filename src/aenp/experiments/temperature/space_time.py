@@ -48,7 +48,7 @@ class SpaceTimeTemperature(PointTemperature):
     remark = f"""\
 *Europe* means the days after the 24th of each month of 2006 to 2009, not used in training, in the period in which
 fixed inputs may differ from zero. In *Europe, 2010* and *elsewhere* they are zero at every target. The model without
-symmetry gets time as it is, hundreds of units from the first day to the last, which does not help it.
+symmetry sees raw time, hundreds of units from the first day to the last, which does not help it.
 
 {PointTemperature.remark}"""
 
