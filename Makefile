@@ -20,7 +20,7 @@ benchmark: .venv/installed
 docs: .venv/installed
 	$(BIN)/aenp families > docs/models.md
 
-weights: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, those of temperatures too
+weights: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the temperature models too
 	$(BIN)/aenp data smoke --num 6000 --out smoke.zarr
 	$(BIN)/python -m aenp.experiments.shipping $(if $(DATA),--data $(DATA))
 

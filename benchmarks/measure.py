@@ -12,7 +12,7 @@ import torch
 
 
 def interleaved_times(steps: Mapping[str, Callable[[], Any]], seconds: float = 15.0) -> dict[str, float]:
-    """The median time of each step, all run in turn, so that what else the machine does strikes them alike."""
+    """The median time of each step, all run in turn, so that other load on the machine affects them alike."""
     for step in steps.values():
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -26,7 +26,7 @@ def interleaved_times(steps: Mapping[str, Callable[[], Any]], seconds: float = 1
 
 
 def peak_memory(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
-    """The most memory, in MB, that a step takes beyond what is there before it; in a process of its own.
+    """The peak memory of a step, in MB, beyond what is used before it; in a process of its own.
 
     `make(*args)` builds the step; it must be a function at the top of a module.
     """
@@ -45,7 +45,7 @@ def _peak(make: Callable[..., Callable[[], Any]], args: tuple[Any, ...]) -> floa
     torch.set_num_threads(1)
     step = make(*args)
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     result = step()
     peak = _status("VmHWM") - before

@@ -9,14 +9,14 @@ from aenp.experiments.smoke.simulator import Box
 
 
 def simulation(radius: float, x: float, buoyancy: float, box: Box, compiled: bool = False) -> Callable[[], Any]:
-    """A function that runs the simulation in float64 and gives the smoke's density in the end.
+    """A function that runs the simulation in float64 and returns the smoke's final density.
 
     Args:
         radius: of the inflow.
         x: its place.
         buoyancy: of the smoke.
-        box: where it happens.
-        compiled: by JAX, each step as a whole; else by NumPy.
+        box: the box.
+        compiled: with JAX, each step as a whole; otherwise with NumPy.
     """
     if compiled:
         from phi.jax import flow
@@ -29,7 +29,7 @@ def simulation(radius: float, x: float, buoyancy: float, box: Box, compiled: boo
     solve = flow.Solve("CG", 1e-10, 1e-10, rank_deficiency=0, max_iterations=5000)
 
     def step(density: Any, velocity: Any) -> tuple[Any, Any]:
-        # From bare values, because JAX compiles functions of these.
+        # Takes bare values, because JAX compiles functions of these.
         density = flow.CenteredGrid(density, flow.ZERO_GRADIENT, bounds, **size)
         velocity = flow.StaggeredGrid(velocity, 0, bounds, **size)
         inflow = box.inflow_rate * flow.resample(source, to=density, soft=True)

@@ -1,4 +1,4 @@
-"""What each attention learns in the same time: `python -m benchmarks.quality --minutes 10`.
+"""What each kind of attention learns in the same time: `python -m benchmarks.quality --minutes 10`.
 
 Trains TNP (T) on the 1-D Gibbs tasks with the paper's pairwise MLP and with spectral attention, both at once, each on a
 core of its own, for the same wall-clock time; writes `quality.md`, `quality.csv` and `quality.png` beside this file.
@@ -34,7 +34,7 @@ def score(values: torch.Tensor) -> tuple[float, float]:
 
 
 def train(kind: str, minutes: float, tasks: int, seed: int, dim: int, layers: int) -> list[Point]:
-    """The learning curve on held-out tasks; the clock stands still while these are scored."""
+    """The learning curve on held-out tasks; the clock is stopped while these are scored."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     source, test = GibbsTasks(equal_sizes=True), held_out(tasks, seed + 1)
@@ -89,7 +89,7 @@ def main(
     rows = [[kind, f"{at:.1f}", str(step), f"{mean:.4f} ± {error:.4f}"] for kind, at, step, mean, error in points]
     best = {curve[-1][0]: curve[-1][3] for curve in curves}
     verdict = "met" if best["spectral"] > best["mlp"] else "**not met**"
-    page = f"""# Attention, by what it learns in the same time
+    page = f"""# What each kind of attention learns in the same time
 
 Written on {datetime.date.today()} by
 `python -m benchmarks.quality --minutes {minutes:g} --tasks {tasks} --seed {seed} --dim {dim} --layers {layers}`.

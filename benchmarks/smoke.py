@@ -1,4 +1,4 @@
-"""How fast smoke is simulated, beside PhiFlow: `python -m benchmarks.smoke` writes `smoke.md` beside this file."""
+"""The speed of the smoke simulator and of PhiFlow: `python -m benchmarks.smoke` writes `smoke.md` beside this file."""
 
 import os
 import time
@@ -29,7 +29,7 @@ def condition(box: Box) -> tuple[float, float, float]:
 
 
 def phiflow_seconds(box: Box, compiled: bool) -> tuple[float, np.ndarray]:
-    """One simulation, the second where the first one compiles."""
+    """The time of one simulation, not counting compilation, and its density."""
     warnings.simplefilter("ignore")
     from benchmarks.phiflow_reference import simulation
 
@@ -42,7 +42,7 @@ def phiflow_seconds(box: Box, compiled: bool) -> tuple[float, np.ndarray]:
 
 
 def our_seconds(box: Box, batch: int) -> tuple[float, np.ndarray]:
-    """One simulation of a batch, the median of five batches."""
+    """The time of one simulation in a batch, the median of five batches, and its density."""
     plumes = Plumes(*(np.full(batch, value) for value in condition(box)))
     density, _ = run(plumes, box)
     times = []
@@ -54,7 +54,7 @@ def our_seconds(box: Box, batch: int) -> tuple[float, np.ndarray]:
 
 
 def main(size: int = 128, steps: int = 35, batch: int = 32, out: Path = HERE) -> None:
-    """Simulates the same plume by PhiFlow and by this library, and compares times and densities.
+    """Simulates the same plume with PhiFlow and with this library, and compares times and densities.
 
     Args:
         size: cells along each side of the box.
@@ -76,12 +76,12 @@ def main(size: int = 128, steps: int = 35, batch: int = 32, out: Path = HERE) ->
     error = np.linalg.norm(density - truth) / np.linalg.norm(truth)
     rows.append(["aenp", f"{seconds:.4f}", f"{plain / seconds:.0f}", f"{compiled / seconds:.0f}", f"{error:.0e}"])
     header = ["simulator", "seconds a simulation", "times PhiFlow, NumPy", "times PhiFlow, JAX", "relative L2 error"]
-    page = f"""# Smoke plumes, by how fast they are simulated
+    page = f"""# The speed of the smoke simulator
 
 Written by `python -m benchmarks.smoke`: {machine()}.
 
 One plume of {steps} steps on {size} × {size} cells, on one core. PhiFlow's time under JAX is without
-compilation; ours is for batches of {batch}. The error is that of the density in the end, against PhiFlow; all are in
+compilation; ours is for batches of {batch}. The error is that of the final density, against PhiFlow; all are in
 double precision.
 
 {markdown_table(header, rows)}

@@ -69,7 +69,7 @@ def training_step(model: aenp.NeuralProcess, task: aenp.Task) -> Callable[[], No
 
 def tnp_training(kind: str, size: tuple[int, int, int]) -> Callable[[], None]:
     step = training_step(tnp(kind), random_task(*size))
-    training_step(tnp(kind), random_task(1, 8, 8))()  # loads what is loaded once
+    training_step(tnp(kind), random_task(1, 8, 8))()  # triggers what is loaded only once
     return step
 
 
@@ -124,10 +124,10 @@ def name_of(size: tuple[int, int, int]) -> str:
 
 
 def attention_with_memory_reused(report: Report, sizes: Sizes) -> None:
-    """The same where the C library keeps freed memory, which helps most what allocates most."""
+    """The same where the C library keeps freed memory, which helps most where most is allocated."""
     table = attention_table(attention_times(sizes.tasks[0], sizes), None)
     name = name_of(sizes.tasks[0])
-    report.add(f"The same for {name} after `aenp.training.memory.reuse_memory()`, as for all that follows:\n\n{table}")
+    report.add(f"The same for {name} after `aenp.training.memory.reuse_memory()`, as for everything below:\n\n{table}")
 
 
 def attention_times(size: tuple[int, int, int], sizes: Sizes) -> dict[int, dict[str, float]]:
@@ -185,8 +185,8 @@ def convolutions(report: Report, sizes: Sizes) -> None:
             report.verdict("ConvCNP training: share of the matrix product's rate", rate / limit, 0.85, unit="")
     table = markdown_table(["threads", "step", "GFLOP/s", "matmul GFLOP/s", "share"], rows)
     report.add(
-        f"The whole step, optimiser included, is timed; counted are only the {nominal / 1e9:.1f} GFLOP that its "
-        f"convolutions take as plain sums, forward and backward.\n\n{table}"
+        f"The whole step, optimiser included, is timed; only the {nominal / 1e9:.1f} GFLOP that its convolutions take "
+        f"as plain sums, forward and backward, are counted.\n\n{table}"
     )
 
 
@@ -213,7 +213,7 @@ def profiles(report: Report, sizes: Sizes) -> None:
 
 
 def scaling(report: Report, sizes: Sizes, picture: Path) -> None:
-    """One forward pass with as many context as target points; the slower kinds only while they are bearable."""
+    """One forward pass with as many context as target points; the slower kinds only up to a bearable size."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -243,8 +243,10 @@ def scaling(report: Report, sizes: Sizes, picture: Path) -> None:
     rows = [[kind, str(n), f"{t:.2f} s", f"{m:.0f} MB"] for kind, curve in curves.items() for n, t, m in curve]
     report.add("## Scaling: one forward pass with n context and n target points\n\n![scaling](scaling.png)")
     report.add(markdown_table(["attention", "n", "time", "memory"], rows))
-    most = f"{sizes.points[-1]:,}"
-    report.verdict(f"spectral, {most} + {most} points, peak memory", curves["spectral"][-1][2] / 1024, 4, False, "GB")
+    largest = f"{sizes.points[-1]:,}"
+    report.verdict(
+        f"spectral, {largest} + {largest} points, peak memory", curves["spectral"][-1][2] / 1024, 4, False, "GB"
+    )
 
 
 def _once(step: Callable[[], Any]) -> float:
@@ -274,7 +276,7 @@ def main(sizes: Sizes = Sizes(), out: Path = HERE) -> None:  # noqa: B008
     report = Report()
     report.add(
         "# Benchmarks\n\nWritten by `make benchmark`. Ratios are of medians of runs that take turns in one process; "
-        "targets are judged with one thread. Memory is the peak of a process of its own over what it "
+        "targets are judged with one thread. Memory is the peak of a process of its own above what it "
         f"held before the step.\n\n{machine()}."
     )
     attention(report, sizes)

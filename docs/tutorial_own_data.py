@@ -1,6 +1,6 @@
 """From a gridded field to a map with error bars, on made-up data: python docs/tutorial_own_data.py [MINUTES]
 
-Replace `made_up_field` by `xr.open_dataset("your.nc")["t2m"]`; all the rest stays as it is.
+Replace `made_up_field()` by `xr.open_dataset("your.nc")["t2m"]`; nothing else changes.
 """
 
 import sys
@@ -15,7 +15,7 @@ from aenp.earth.maps import map_prediction
 
 
 def made_up_field(days: int = 60) -> xr.DataArray:
-    """Weather that drifts over a mountain: waves that are alike everywhere, and a cold place that is always there."""
+    """Weather that drifts over a mountain: waves that are the same everywhere, and a place that is always cold."""
     latitude, longitude = np.arange(44.0, 52.0, 0.25), np.arange(2.0, 12.0, 0.25)
     phase = np.random.default_rng(0).uniform(0, 2 * np.pi, (3, days, 1, 1))
     wave = sum(np.sin((k + 1) / 2 * (longitude + latitude[:, None] / 2) + phase[k]) for k in range(3))
@@ -28,14 +28,14 @@ def made_up_field(days: int = 60) -> xr.DataArray:
 def main(minutes: float, out: Path) -> xr.Dataset:
     field = made_up_field()
 
-    # 1. Train on all days but the last. Each step shows the model patches of which it sees some points.
+    # 1. Train on all days except the last. In each step the model sees some points of patches, and predicts the others.
     model = aenp.fit(field[:-1], family="convcnp", symmetry="approx", minutes=minutes)
     model.save(out / "model.safetensors")
 
     # 2. Thirty stations report on a day that the model has not seen.
     stations = field[-1:].to_dataframe().reset_index().sample(30, random_state=0)
 
-    # 3. What was it everywhere? A finer grid than that of training will do.
+    # 3. Predict everywhere. The grid may be finer than that of training.
     prediction = model.predict(stations, "44,51.75,2,11.75,0.125")
     prediction.to_netcdf(out / "prediction.nc")
     map_prediction(prediction, model.observed(stations), out / "map.png")

@@ -73,7 +73,7 @@ CASES = {(name, d): make for d in (1, 2, 3, 4) for name, make in _cases(d).items
 
 
 def build(name: str, dim_x: int, seed: int = 0) -> NeuralProcess:
-    """A model whose parameters are all random, also those that start out as zeros or ones; in evaluation mode."""
+    """A model whose parameters are all random, including those that start as zeros or ones; in evaluation mode."""
     torch.manual_seed(seed)
     model = CASES[name, dim_x]()
     with torch.no_grad():

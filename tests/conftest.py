@@ -18,7 +18,7 @@ from aenp import cli  # noqa: E402
 EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does"}
 "Why a test may be skipped where CI is set: the machine lacks what is tested."
 SOURCES = {"tiny": None} | ({} if (real := tiny.real_data()) is None else {"real": real})
-"Where the climate data of a test come from; the real ones are no case where they are not there."
+"Sources of the climate data of a test; the real data are used if available."
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -36,7 +36,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def fail_unexpected_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Makes a failure of a skip for a reason that is not expected, where CI is set."""
+    """Turns a skip for an unexpected reason into a failure, where CI is set."""
     if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
@@ -47,7 +47,7 @@ def fail_unexpected_skip(report: pytest.TestReport | pytest.CollectReport) -> No
 
 @pytest.fixture(scope="session", params=SOURCES)
 def climate(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the files that the experiments read: tiny ones and, where they are there, the real ones."""
+    """A directory with the files that the experiments read: tiny ones and, if available, the real ones."""
     directory = SOURCES[request.param]
     if directory is None:
         tiny.write_all(directory := tmp_path_factory.mktemp("climate"))
@@ -56,7 +56,7 @@ def climate(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Runs the command line with the given words, and gives what it prints."""
+    """Runs the command line with the given words, and returns what it prints."""
 
     def run(*words: object) -> str:
         monkeypatch.setattr(sys, "argv", ["aenp", *map(str, words)])

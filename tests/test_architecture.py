@@ -32,11 +32,11 @@ LAYERS = [
     {"experiments"},
     {"cli"},
 ]
-"Files and rooms from the ground up: each may use what is below it, and nothing beside or above it."
+"Files and folders from the bottom up: each may use those below it, and nothing beside or above it."
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The modules of this package that a file imports anywhere, but for type checkers."""
+    """The modules of this package that a file imports anywhere, except for type checkers."""
     tree = ast.parse(file.read_text())
     hidden = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
     skipped = {id(inner) for node in hidden for inner in ast.walk(node)}
@@ -48,7 +48,7 @@ def imports(file: Path) -> Iterator[str]:
         yield from (name for name in names if name == "aenp" or name.startswith("aenp."))
 
 
-def room(module: str) -> str:
+def top_level(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -60,28 +60,28 @@ def test_dependencies_point_one_way() -> None:
         own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
         assert own in level, f"{own} has no place in the architecture"
         for module in imports(file):
-            other = room(module)
+            other = top_level(module)
             if other != own and level[other] >= level[own]:
                 wrong.append(f"{file.relative_to(PACKAGE)} imports {module}")
     assert not wrong
 
 
-def test_every_room_says_what_lives_there() -> None:
+def test_every_folder_has_a_docstring() -> None:
     for init in PACKAGE.rglob("__init__.py"):
         assert ast.get_docstring(ast.parse(init.read_text())), init
 
 
 @pytest.fixture
 def toy() -> Iterator[None]:
-    """A model family and an experiment from outside of the package, which are forgotten afterwards."""
+    """A model family and an experiment from outside the package, which are removed afterwards."""
 
     class ToyModel(CNP):
-        """A model family from outside of the package."""
+        """A model family from outside the package."""
 
         family = "toy"
 
     class ToyExperiment(Experiment):
-        """An experiment from outside of the package."""
+        """An experiment from outside the package."""
 
         name = "toy"
         title = "A toy"

@@ -1,4 +1,4 @@
-"""What surrounds the package: the benchmarks run at toy sizes, and a skip that is not expected fails in CI."""
+"""Around the package: the benchmarks run at toy sizes, and an unexpected skip fails in CI."""
 
 import csv
 import math
@@ -89,7 +89,7 @@ def test_steps_take_turns() -> None:
 
 
 def allocation(before: int, during: int) -> Callable[[], torch.Tensor]:
-    """A step that takes so many MB, where others were taken and freed before."""
+    """A step that takes `during` MB, after `before` MB were taken and freed."""
     torch.ones(before * 2**18).sum()
     return lambda: torch.ones(during * 2**18)
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, what it says when it cannot."""
+"""The command line: what it prints, what it writes, and its error messages."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def test_train_stop_and_evaluate_own_weights(call: Callable[..., str], tmp_path:
     assert "TNP (T)" in page and "Bayes-optimal" in page
 
 
-def test_what_was_never_saved_starts_anew(
+def test_a_run_without_a_checkpoint_starts_again(
     call: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """A run that ended before its first checkpoint can be started again, and resumed from nothing."""
@@ -71,7 +71,7 @@ def test_what_was_never_saved_starts_anew(
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from aenp.cli import main; main()", *TNP, "--threads", "1", "--out", "my run"]
     run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 600
@@ -136,8 +136,8 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tran", "gp"), "there is no command 'tran'; there are models, reproduce, evaluate, plot, train, data"),
-        (("--tran",), "there is no command '--tran'"),
+        (("tran", "gp"), "unknown command 'tran'; choose from models, reproduce, evaluate, plot, train, data"),
+        (("--tran",), "unknown command '--tran'"),
         (("plot", "gp", "--seeds", "1"), "Unrecognized options: --seeds, 1; see aenp plot --help"),
         (("data", "smoke", "--num", "1"), "Missing from aenp data: --out PATH Zarr directory to write. (required)"),
         (
@@ -151,7 +151,7 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
         ),
     ],
 )
-def test_what_cannot_be_parsed_is_told_in_plain_text(
+def test_parsing_errors_are_plain_text(
     words: tuple[str, ...],
     message: str,
     coloured: bool,
@@ -163,19 +163,19 @@ def test_what_cannot_be_parsed_is_told_in_plain_text(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: coloured)
     with pytest.raises(SystemExit, match="2"):
         call(*words)
-    told = capsys.readouterr().err
-    assert told.startswith("aenp: ") and message in told and len(told.splitlines()) == 1
-    assert "\033" not in told and "\u2502" not in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("aenp: ") and message in printed and len(printed.splitlines()) == 1
+    assert "\033" not in printed and "\u2502" not in printed
 
 
 @pytest.mark.parametrize(
     ("words", "out", "message"),
     [
-        ("train gp --model none --symmetry exact", "file", "file is a file; choose another place"),
-        ("plot gp --weights none", "file", "file is a file; choose another place"),
+        ("train gp --model none --symmetry exact", "file", "file is a file; choose another path"),
+        ("plot gp --weights none", "file", "file is a file; choose another path"),
         ("reproduce gp --split none", "file/results", "file/results cannot be written: .*/file is a file; choose"),
-        ("data smoke --num 1 --scheduler none", "file", "file is a file; choose another place"),
-        ("fit none", "file", "file is a file; choose another place"),
+        ("data smoke --num 1 --scheduler none", "file", "file is a file; choose another path"),
+        ("fit none", "file", "file is a file; choose another path"),
         (
             "predict --weights none --context none --target none",
             "directory.zarr",
@@ -184,10 +184,10 @@ def test_what_cannot_be_parsed_is_told_in_plain_text(
         ("predict --weights none --context none --target none", "directory.nc", "directory.nc is a directory; choose"),
     ],
 )
-def test_what_cannot_be_written_is_told_before_any_work(
+def test_outputs_are_checked_before_any_work(
     words: str, out: str, message: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Nothing else in these command lines is right, but that is found out later."""
+    """The other arguments are invalid too, but are checked later."""
     (tmp_path / "file").touch()
     for name in ("directory.zarr", "directory.nc"):
         (tmp_path / name).mkdir()
@@ -197,20 +197,18 @@ def test_what_cannot_be_written_is_told_before_any_work(
 
 
 @pytest.mark.parametrize("words", [("--debug", "evaluate", "gp"), ("evaluate", "gp", "--debug")])
-def test_with_debug_an_error_tells_where_it_arose(words: tuple[str, ...], call: Callable[..., str]) -> None:
+def test_debug_shows_the_traceback(words: tuple[str, ...], call: Callable[..., str]) -> None:
     with pytest.raises(ValueError, match="Give --weights"):
         call(*words)
 
 
-def test_a_fault_of_the_code_is_not_taken_for_the_users(
-    call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bugs_are_not_reported_as_user_errors(call: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "shipped", lambda: 1 + "1")  # type: ignore[operator]
     with pytest.raises(TypeError):
         call("models")
 
 
-def test_an_unexpected_error_tells_where_it_arose(
+def test_an_unexpected_error_names_its_location(
     call: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> dict[str, object]:
@@ -220,5 +218,5 @@ def test_an_unexpected_error_tells_where_it_arose(
     with pytest.raises(SystemExit, match="2"):
         call("models")
     assert re.search(
-        r"invalid literal .*'b' \(in commands\.py, line \d+; --debug tells more\)", capsys.readouterr().err
+        r"invalid literal .*'b' \(in commands\.py, line \d+; --debug shows more\)", capsys.readouterr().err
     )

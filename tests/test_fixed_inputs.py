@@ -56,7 +56,7 @@ def test_fourier_coefficients_are_learned_or_fixed(learn):
 
 
 def test_dropout_without_a_host():
-    """A host of one's own need not ask for the draw."""
+    """A user's own host need not draw the dropout itself."""
     t = FixedInputs(1, domain=[(0, 1)], dropout=1.0)
     assert not t(torch.rand(2, 6, 1)).any() and t.eval()(torch.rand(2, 6, 1)).any()
 
@@ -87,7 +87,7 @@ def test_a_dropped_task_gets_the_equivariant_prediction(name):
 
 
 def test_pooled_layers_take_t_at_the_centres_of_their_blocks():
-    """Each block is known by the cells that it is the mean of, which lie an eighth and a half of a unit apart."""
+    """Each block is identified by the cells that it averages, which lie an eighth and a half of a unit apart."""
     options = {"points_per_unit": [8, 2], "channels": 4, "layers": 5, "fixed_inputs": FixedInputs(2, num=2)}
     model, task = aenp.RelaxedConvCNP(2, 2, **options), random_task(2)
     model.fixed_inputs.register_forward_hook(lambda module, inputs, t: inputs[0])
@@ -104,7 +104,7 @@ def test_pooled_layers_take_t_at_the_centres_of_their_blocks():
 
 @pytest.mark.parametrize("dim_x", [1, 2])
 @pytest.mark.parametrize("name", ["tnp-approx", "tnp-approx-targets", "pttnp-approx", "pttnp-approx-targets"])
-def test_far_from_the_context_t_counts_at_targets_if_they_take_it(name, dim_x):
+def test_t_acts_far_from_the_context_if_added_at_targets(name, dim_x):
     """The context, and the pseudo-tokens with it, lie outside the domain, and every other target within."""
     model, task = build(name, dim_x), random_task(dim_x, target=8)
     inside = torch.arange(8) % 2 == 0
@@ -135,7 +135,7 @@ def test_switching_off_is_reentrant_and_survives_errors():
         assert torch.equal(model(task).mean, off)
 
 
-def test_symmetry_breaking_of_an_exact_model_is_nothing():
+def test_symmetry_breaking_of_an_exact_model_is_zero():
     both = build("tnp-exact", 1).symmetry_breaking(random_task(1))
     assert torch.equal(both.approximate.mean, both.equivariant.mean)
 
@@ -152,7 +152,7 @@ def test_domain_of_holds_every_point_that_counts():
         FixedInputs.domain_of([])
 
 
-def test_what_is_changed_later_is_saved_too(tmp_path):
+def test_later_changes_are_saved(tmp_path):
     model = build("convcnp-approx", 1)
     model.fixed_inputs.domain = [(100.0, 108.0)]
     model.fixed_inputs.dropout, model.likelihood.min_scale = 0.1, 0.3
@@ -174,6 +174,6 @@ def test_what_is_changed_later_is_saved_too(tmp_path):
         ({"num": 0}, "at least 1"),
     ],
 )
-def test_what_is_wrong_is_named(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ValueError, match=message):
         FixedInputs(2, **options)

@@ -18,7 +18,7 @@ def test_chunks_do_not_change_a_prediction(name):
         torch.testing.assert_close(pieces.stddev, whole.stddev, rtol=1e-5, atol=1e-5)
 
 
-def test_predict_is_in_evaluation_mode_and_leaves_the_mode_alone():
+def test_predict_uses_evaluation_mode_and_restores_the_mode():
     model, task = build("convcnp-approx", 1).train(), random_task(1, batch=20)
     assert torch.equal(aenp.predict(model, task).mean, model.eval()(task).mean)
     model.train()
@@ -45,7 +45,7 @@ def test_loglik_needs_targets_to_score():
 
 
 @pytest.mark.parametrize("name", ["tnp-exact", "convcnp-approx", "pttnp-exact", "cnp"])
-def test_samples_have_a_shape_and_a_seed(name):
+def test_samples_have_the_right_shape_and_follow_the_seed(name):
     model, task = build(name, 1), random_task(1, context=0, target=5)
     torch.manual_seed(3)
     samples = aenp.ar_sample(model, task, 4)
@@ -74,7 +74,7 @@ class Copycat(aenp.CNP):
         return torch.cat([mean, raw], -1)[:, None].expand(-1, xt.shape[1], -1)
 
 
-def test_samples_hang_together():
+def test_samples_are_coherent():
     """Each target sees those drawn before it: within a sample all are alike, between samples they differ."""
     model = Copycat(1, 1)
     task = Task(torch.zeros(1, 0, 1), torch.zeros(1, 0, 1), torch.linspace(0, 1, 6).view(1, 6, 1))
@@ -89,7 +89,7 @@ def test_points_per_unit_of_a_lattice():
     assert aenp.points_per_unit([Task(x[..., :1], y, x[..., :1], y)]) == 4.0
 
 
-def test_points_per_unit_of_a_large_lattice_and_of_a_hardly_filled_one():
+def test_points_per_unit_of_a_large_lattice_and_of_a_sparse_one():
     x = torch.cartesian_prod(torch.arange(100) * 0.25, torch.arange(100) * 0.25)[None]
     none = torch.zeros(1, 0, 2), torch.zeros(1, 0, 1)
     assert aenp.points_per_unit(Task(*none, x)) == 4.0
@@ -132,7 +132,7 @@ def test_likelihoods(likelihood, tmp_path):
 
 
 def test_components_of_a_mixture_grow_apart():
-    """Two outcomes: a mixture finds both."""
+    """If there are two outcomes, a mixture finds both."""
     torch.manual_seed(0)
     likelihood = aenp.NormalMixture(components=2)
     raw = torch.zeros(1, 1, 6, requires_grad=True)
@@ -159,7 +159,7 @@ def test_wavelengths_of_a_context_at_one_place_are_those_of_all_points():
     assert aenp.wavelengths(Task(x[:, :1].expand(1, 3, 1), torch.zeros(1, 3, 1), x)) == (2.0, 8.0)
 
 
-def test_points_closer_than_numbers_can_tell_have_no_spacing():
+def test_indistinguishable_points_have_no_spacing():
     x = torch.tensor([[[0.0], [3e-200], [1e-199]]], dtype=torch.float64)
     with pytest.raises(ValueError, match="too close"):
         aenp.points_per_unit(Task(x[:, :0], x[:, :0], x))
@@ -181,8 +181,8 @@ def test_the_smallest_scale_is_positive_and_finite(min_scale):
         aenp.Normal(min_scale)
 
 
-def test_a_likelihood_is_not_of_half_precision():
-    """Which has no room for squares: of 300, or of 0.001."""
+def test_a_likelihood_is_never_in_half_precision():
+    """Which cannot hold the squares of 300 or of 0.001."""
     raw, y = torch.tensor([[[100.0, 300.0, 0.0, -9.0]]]), torch.full((1, 1, 2), 0.01)
     torch.testing.assert_close(aenp.Normal()(raw.half()).log_prob(y), aenp.Normal()(raw).log_prob(y))
 
@@ -192,7 +192,7 @@ def test_a_likelihood_needs_all_its_numbers():
         aenp.Normal()(torch.zeros(1, 4, 3))
 
 
-def test_scores_refuse_what_they_are_not_made_for():
+def test_scores_refuse_unsupported_predictions_and_values():
     y = torch.zeros(4)
     for score in (crps, lambda prediction, y: covered(prediction, y, 0.9)):
         with pytest.raises(ValueError, match="a Normal or a mixture of Normals; got Laplace"):

@@ -62,7 +62,7 @@ def test_targets_install_first_and_run_their_commands(target: str, checkout: Pat
     assert dry_run(checkout, target) == (COMMANDS[target] if target == "clean" else INSTALL + COMMANDS[target])
 
 
-def test_what_is_installed_is_not_installed_again(checkout: Path) -> None:
+def test_an_installation_is_not_repeated(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "installed").touch()
     assert dry_run(checkout, "reproduce") == COMMANDS["reproduce"]
@@ -72,7 +72,7 @@ def test_what_is_installed_is_not_installed_again(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(command for commands in COMMANDS.values() for command in commands))
-def test_commands_have_right_options(command: str) -> None:
+def test_commands_have_valid_options(command: str) -> None:
     program, *words = shlex.split(command.split(" > ")[0])
     if program == ".venv/bin/aenp":
         parse(words)

@@ -35,11 +35,11 @@ def python(code):
     ],
 )
 def test_imports_leave_heavy_libraries_alone(code, heavy):
-    """So that `aenp --help` answers at once, and a model needs PyTorch only."""
+    """So that `aenp --help` is fast, and a model needs only PyTorch."""
     assert python(f"{code}; import sys; print(*(m for m in {heavy!r} if m in sys.modules))").strip() == ""
 
 
-def test_the_command_line_tells_its_version_and_help():
+def test_the_command_line_prints_its_version_and_help():
     program = Path(sys.executable).parent / "aenp"
     assert run(program, "--version").stdout.strip() == f"aenp {aenp.__version__}"
     assert "Examples" in run(program, "--help").stdout
@@ -47,7 +47,7 @@ def test_the_command_line_tells_its_version_and_help():
     assert unknown.returncode != 0 and "families" in unknown.stdout + unknown.stderr
 
 
-def test_the_page_of_models_lists_every_model_as_it_is():
+def test_the_page_of_models_is_up_to_date():
     page = (ROOT / "docs" / "models.md").read_text()
     for model in all_models():
         assert "| " + " | ".join(facts(model)) + " |" in page
@@ -105,5 +105,5 @@ if hasattr(model, "lattice"):
         "aenp.ConvCNP(1, 1, channels=8, layers=3, fixed_inputs=t())",
     ],
 )
-def test_models_compile_whole(model):
+def test_models_compile_as_one_graph(model):
     python(COMPILE.format(model=model))

@@ -1,4 +1,4 @@
-"""The documents: their examples run and print what is shown, their commands parse, their numbers are the results'."""
+"""The documents: their examples run and print what is shown, their commands parse, their numbers match the results."""
 
 import importlib.util
 import json
@@ -96,7 +96,7 @@ def commands() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("line", dict.fromkeys(commands()))
-def test_shell_examples_are_right(line: str) -> None:
+def test_shell_examples_are_valid(line: str) -> None:
     program, *words = shlex.split(line, comments=True)
     if program == "aenp":
         for argument in parse(words).keywords.values():  # type: ignore[attr-defined]

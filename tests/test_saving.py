@@ -80,7 +80,7 @@ def test_float64_weights_stay_float64(name, tmp_path):
     assert torch.equal(aenp.load(tmp_path / "model.safetensors")(task).mean, model(task).mean)
 
 
-def test_a_model_of_the_users_own(tmp_path):
+def test_a_users_own_model(tmp_path):
     class Mine(aenp.ConvCNP):
         def __init__(self, **arguments):
             super().__init__(**arguments)

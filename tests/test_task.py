@@ -75,7 +75,7 @@ def test_to_changes_values_but_not_masks():
     assert masked.context_mask.dtype == torch.bool
 
 
-def test_a_target_without_outcome_keeps_its_place():
+def test_a_target_without_an_outcome_keeps_its_place():
     missing = torch.tensor([[[1.0], [torch.nan]]])
     gap = Task(torch.zeros(1, 0, 1), torch.zeros(1, 0, 1), torch.tensor([[[5.0], [6.0]]]), missing)
     assert gap.target_mask.tolist() == [[True, False]] and gap.xt.flatten().tolist() == [5.0, 6.0]
@@ -104,20 +104,20 @@ x, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, 1)
         ((x, y, x, y.expand(2, 3, 2)), "dim_y"),
         ((x, y, x[:, :0], y[:, :0]), "at least one target point"),
         ((x.long(), y, x, y), "floating-point"),
-        ((x, y, x.double(), y), "one dtype"),
+        ((x, y, x.double(), y), "same dtype"),
         ((x.half(), y, x.half(), y), "float32 or float64"),
         ((x + torch.inf, y, x, y), "xc has NaN or infinite inputs"),
         ((x, y, x * torch.nan, y), "xt has NaN or infinite inputs"),
         ((x, y + torch.inf, x, y), "yc has infinite outputs"),
-        ((x + 1e16, y, x, y), r"xc has inputs of 1e\+16, and 1e\+15 is too large"),
-        ((x, y, x, y - 1e30), r"yt has outputs of 1e\+30, and 1e\+15 is too large"),
+        ((x + 1e16, y, x, y), r"xc has inputs of 1e\+16, but the limit is 1e\+15"),
+        ((x, y, x, y - 1e30), r"yt has outputs of 1e\+30, but the limit is 1e\+15"),
         ((x, y.half() - torch.inf, x, y), "yc has infinite outputs"),
         ((x, y, x, y, torch.ones(2, 2, dtype=torch.bool)), "context_mask must be"),
         ((x, y, x, y, None, torch.ones(2, 3)), "target_mask must be"),
         ((x[:0], y[:0], x[:0], y[:0]), "batch of at least 1"),
     ],
 )
-def test_what_is_wrong_is_named(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         Task(*arguments)
 
@@ -151,12 +151,12 @@ def test_a_rotation_about_a_centre_keeps_it():
 
 
 @pytest.mark.parametrize(("group", "order", "exact"), [(C(4), 4, 4), (C(8), 8, 4), (D(8), 16, 8), (C(3), 3, 1)])
-def test_what_a_lattice_represents(group, order, exact):
+def test_a_lattice_represents_some_elements_exactly(group, order, exact):
     assert len(group.elements()) == order
     assert len(group.lattice_elements()) == exact
 
 
-def test_any_translation_is_exact_but_hardly_any_rigid_motion():
+def test_every_translation_is_exact_but_few_rigid_motions_are():
     generator = torch.Generator().manual_seed(0)
     assert Translation(3).exact_on_lattice(Translation(3).sample(scale=100.0, generator=generator))
     assert not Euclidean(2).exact_on_lattice(Euclidean(2).sample(generator=generator))
@@ -176,7 +176,7 @@ def test_euclidean_samples_reflections_too():
 
 
 @pytest.mark.parametrize("offset", [torch.ones(2, 2), torch.ones(1, 2), torch.ones(0), 1j * torch.ones(2)])
-def test_what_is_no_vector_is_refused(offset):
+def test_invalid_vectors_raise(offset):
     for move in (task().shift, Translation(2).element, C(4).elements()[1].about):
         with pytest.raises(ValueError, match="one number, or one for each of 2 dimensions; got"):
             move(offset)
@@ -190,7 +190,7 @@ def test_what_is_no_vector_is_refused(offset):
         (torch.eye(2), torch.tensor([0.0, torch.inf]), "finite offset"),
     ],
 )
-def test_what_is_no_motion_is_refused(matrix, offset, message):
+def test_invalid_motions_raise(matrix, offset, message):
     with pytest.raises(ValueError, match=message):
         Motion(matrix, offset)
 

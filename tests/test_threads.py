@@ -1,4 +1,4 @@
-"""One model in several threads: each gets the prediction it asked for."""
+"""One model in several threads: each gets its own prediction."""
 
 import pickle
 from collections.abc import Callable
@@ -15,7 +15,7 @@ REPEATS = 100
 
 
 @pytest.mark.parametrize("name", ["tnp-approx-targets", "pttnp-approx", "convcnp-approx", "relaxedconvcnp-approx"])
-def test_equivariant_concerns_the_calling_thread_only(name: str) -> None:
+def test_equivariant_affects_only_the_calling_thread(name: str) -> None:
     """Of two threads that predict at once, one inside `equivariant()`, each gets its own answer every time."""
     model, task = build(name, 1), random_task(1, batch=1)
     expected = model.symmetry_breaking(task)

@@ -28,7 +28,7 @@ FIELDS: dict[str, Facts] = {
     COARSE_TOPOGRAPHY: ("topo", "m", (1, 120, 240), (-89.25, 89.25, -179.25, 179.25)),
     LAND: ("lsm", "(0 - 1)", (1, 181, 360), (-90, 90, -180, 179)),
 }
-"What the readers are to find in the tiny files."
+"What readers should find in the tiny files."
 TIMES = {ITALY[0]: ("2022-05-01", "1D"), WFDE5: ("2017-01-02T12", "1h"), GLOBE: ("2026-03-25", "7h")} | {
     f"{UK}.{suffix}": ("2019-03-01", "1h") for suffix in ("grib", "nc")
 }
@@ -36,16 +36,16 @@ TIMES = {ITALY[0]: ("2022-05-01", "1D"), WFDE5: ("2017-01-02T12", "1h"), GLOBE: 
 
 
 def real_data() -> Path | None:
-    """Where the real files are: AENP_DATA, or shared/data beside the checkout; None if they are not there."""
+    """Where the real files are: AENP_DATA, or shared/data beside the checkout; None if there are none."""
     named = os.environ.get("AENP_DATA")
     directory = Path(named) if named else Path(__file__).parents[2] / "shared" / "data"
     if named and not directory.is_dir():
-        raise FileNotFoundError(f"AENP_DATA is {named}, which is no directory; unset it to do without the real data")
+        raise FileNotFoundError(f"AENP_DATA is {named}, which is not a directory; unset it to omit the real data")
     return directory if directory.is_dir() else None
 
 
 def write_all(out: Path) -> None:
-    """Every file that the experiments with temperatures read, and further forms that readers meet."""
+    """Every file that the experiments with temperatures read, and further forms for the readers."""
     for name in FIELDS:
         if name.endswith(".grib"):
             write_grib(field(name), out / name)
@@ -55,19 +55,19 @@ def write_all(out: Path) -> None:
 
 
 def height(latitude: xr.DataArray, longitude: xr.DataArray) -> xr.DataArray:
-    """Metres above the sea's level: hills of 30 degrees, and a sea as deep as they are high."""
+    """Metres above sea level: hills of 30 degrees, and a sea as deep as they are high."""
     return 800 * np.sin(np.radians(12 * latitude)) * np.cos(np.radians(12 * longitude))
 
 
 def temperature(time: xr.DataArray, latitude: xr.DataArray, longitude: xr.DataArray) -> xr.DataArray:
-    """Kelvin: colder in the north and higher up, with weather that goes east."""
+    """Kelvin: colder in the north and higher up, with weather that moves east."""
     days = (time - np.datetime64("2000-01-01", "ns")) / np.timedelta64(1, "D")
     weather = 4 * np.sin(days - np.radians(10 * longitude) + np.radians(latitude))
     return 288 + weather - 0.5 * (latitude - 45) - 0.0065 * height(latitude, longitude).clip(min=0)
 
 
 def field(name: str) -> xr.DataArray:
-    """The field as it is to be read."""
+    """The field as readers should return it."""
     variable, units, (steps, rows, columns), (south, north, west, east) = FIELDS[name]
     latitude = xr.DataArray(np.linspace(south, north, rows), dims="latitude")
     longitude = xr.DataArray(np.linspace(west, east, columns), dims="longitude")

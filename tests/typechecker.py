@@ -1,4 +1,4 @@
-"""The run-time checker of types and shapes: beartype, where an int will do for a float."""
+"""The run-time checker of types and shapes: beartype, which here accepts an int as a float."""
 
 from beartype import BeartypeConf, beartype
 

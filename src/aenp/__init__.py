@@ -49,7 +49,7 @@ PUBLIC = {
     "save": "saving",
     "wavelengths": "models.scales",
 }
-"Where each public name lives; it is imported when it is used, so that the command line answers at once."
+"The module of each public name, imported on first use, so that the command line starts quickly."
 
 __all__ = [
     "__version__",
@@ -58,11 +58,11 @@ __all__ = [
 ]
 
 
-ROOMS = ("data", "earth", "evaluation", "experiments", "inference", "models", "nn", "saving", "symmetry", "training")
+MODULES = ("data", "earth", "evaluation", "experiments", "inference", "models", "nn", "saving", "symmetry", "training")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ROOMS:
+    if name in MODULES:
         return import_module(f"aenp.{name}")
     if name not in PUBLIC:
         raise AttributeError(f"module 'aenp' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Arguments of commands: numbers within bounds, and places to write to, checked before any work is done."""
+"""Arguments of commands: numbers within bounds, and output paths, checked before any work is done."""
 
 import os
 import shlex
@@ -9,7 +9,7 @@ from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 
-def number(kind: type[int] | type[float], least: float, most: float, count: int = 1) -> PrimitiveConstructorSpec[Any]:
+def number(kind: type[int] | type[float], lower: float, upper: float, count: int = 1) -> PrimitiveConstructorSpec[Any]:
     """An option that takes `count` numbers within these bounds."""
 
     def read(words: list[str]) -> Any:
@@ -17,9 +17,9 @@ def number(kind: type[int] | type[float], least: float, most: float, count: int 
             values = tuple(map(kind, words))
         except ValueError:
             values = ()
-        if not values or not all(least <= value <= most for value in values):
+        if not values or not all(lower <= value <= upper for value in values):
             what = f"{count} numbers" if count > 1 else "a whole number" if kind is int else "a number"
-            raise ValueError(f"expected {what} from {least} to {most}; got {shlex.join(words)}")
+            raise ValueError(f"expected {what} from {lower} to {upper}; got {shlex.join(words)}")
         return values if count > 1 else values[0]
 
     return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
@@ -42,24 +42,24 @@ LIMITS: dict[str, tuple[float, float]] = {
     "devices": (1, 2**16),
     "num_nodes": (1, 1000),
 }
-"What options may be; more is not what anyone has asked for."
+"The smallest and largest value of each option."
 
 
 def check_limits(options: Any) -> None:
-    """Raises an error that names the first option that is out of its limits."""
-    for name, (least, most) in LIMITS.items():
+    """Raises an error that names the first option outside its limits."""
+    for name, (lower, upper) in LIMITS.items():
         value = getattr(options, name, None)
-        if value is not None and not least <= value <= most:
-            raise ValueError(f"{name} must be between {least:g} and {most:g}; got {value}")
+        if value is not None and not lower <= value <= upper:
+            raise ValueError(f"{name} must be between {lower:g} and {upper:g}; got {value}")
 
 
 def check_place(path: Path, is_directory: bool = False) -> None:
-    """Raises an error if no such file or directory can be written."""
+    """Raises an error if this file or directory cannot be written."""
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if there == path and path.is_dir() != is_directory:
-        raise OSError(f"{path} is a {'file' if is_directory else 'directory'}; choose another place to write to")
+        raise OSError(f"{path} is a {'file' if is_directory else 'directory'}; choose another path")
     if there != path and not there.is_dir():
-        raise NotADirectoryError(f"{path} cannot be written: {there} is a file; choose another place")
+        raise NotADirectoryError(f"{path} cannot be written: {there} is a file; choose another path")
     directory = there if there.is_dir() else there.parent
     if not os.access(directory, os.W_OK):
-        raise PermissionError(f"{path} cannot be written: {directory} is read-only; choose another place")
+        raise PermissionError(f"{path} cannot be written: {directory} is read-only; choose another path")

@@ -1,4 +1,4 @@
-"""Checks of tensors that users give, with errors that name the argument."""
+"""Checks of tensors that users pass, with errors that name the argument."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 LIMIT = 1e15
-"What inputs and outputs have to stay below: sums of their squares must fit into float32."
+"Upper bound for inputs and outputs: sums of their squares must fit into float32."
 
 
 def check_floating(**values: object) -> None:
-    """Raises an error that names the first value that is no floating-point tensor."""
+    """Raises an error that names the first value that is not a floating-point tensor."""
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
@@ -26,4 +26,4 @@ def vector(what: str, value: float | Sequence[float] | Tensor, dim: int) -> Tens
             return numbers.expand(dim)
     except (RuntimeError, TypeError, ValueError):
         pass
-    raise ValueError(f"{what} is one number, or one for each of {dim} dimensions; got {value}")
+    raise ValueError(f"{what} must be one number, or one for each of {dim} dimensions; got {value}")

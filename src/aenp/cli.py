@@ -21,14 +21,14 @@ COMMANDS = {
     "models": ("aenp.shipped.commands", "list the shipped models"),
     "reproduce": ("aenp.experiments.commands", "the paper's tables and figures, from shipped models"),
     "evaluate": ("aenp.experiments.commands", "score one model"),
-    "plot": ("aenp.experiments.commands", "draw what models predict"),
+    "plot": ("aenp.experiments.commands", "draw an experiment's figures"),
     "train": ("aenp.experiments.commands", "train a model of an experiment; Ctrl-C saves it, --resume continues it"),
     "data": ("aenp.experiments.commands", "make an experiment's data set"),
-    "fit": ("aenp.earth.commands", "train a model of your own field or stations"),
+    "fit": ("aenp.earth.commands", "train a model on your own field or stations"),
     "predict": ("aenp.earth.commands", "predict a field from observations"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
 }
-"Where each command lives, and what it does; it is imported when it is called."
+"The module of each command, imported when the command is called, and what the command does."
 
 HELP = """\
 usage: aenp COMMAND [OPTIONS]
@@ -45,12 +45,12 @@ Examples:
   aenp train gp --model convcnp --symmetry approx --minutes 10
   aenp train gp --model convcnp --symmetry approx --resume
 
-`aenp COMMAND --help` tells the options of a command, `aenp --version` the version. Errors are told in one line; with
---debug anywhere in the command, a traceback tells where they arose."""
+`aenp COMMAND --help` lists the options of a command, `aenp --version` prints the version. Errors are printed on one
+line; add --debug anywhere in the command for a traceback."""
 
 
 def main() -> None:
-    """Runs a command; an error is told in one line, or with --debug by a traceback."""
+    """Runs a command; an error is printed on one line, or with --debug as a traceback."""
     words = [word for word in sys.argv[1:] if word != "--debug"]
     if not words or words[0] in ("-h", "--help"):
         print(HELP.format(commands="\n".join(f"  {name:<10} {what}" for name, (_, what) in COMMANDS.items())))
@@ -58,13 +58,13 @@ def main() -> None:
     if words == ["--version"]:
         print(f"aenp {__version__}")
         return
-    logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it raises too
+    logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it also raises
     try:
         parse(words)()
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what reads us has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
     except (ValueError, OSError, EOFError, ArithmeticError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         if "--debug" in sys.argv:
             raise
@@ -73,10 +73,10 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> Callable[[], None]:
-    """The command with its arguments; an error in place of the boxes in which tyro tells what is wrong."""
+    """The command with its arguments; raises an error where tyro would print a box."""
     name, *options = words
     if name not in COMMANDS:
-        raise ValueError(f"there is no command {name!r}; there are {', '.join(COMMANDS)}; see aenp --help")
+        raise ValueError(f"unknown command {name!r}; choose from {', '.join(COMMANDS)}; see aenp --help")
     import tyro
 
     function = getattr(import_module(COMMANDS[name][0]), name)
@@ -95,32 +95,32 @@ def parse(words: list[str]) -> Callable[[], None]:
 
 
 def _first_paragraph(box: str) -> str:
-    """What stands between a box's title and its first rule or empty line."""
+    """The text between a box's title and its first rule or empty line."""
     rows = [row.strip(" │╭╮╰╯─") for row in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()[1:]]
     text = "\n".join("" if set(row) <= {"-"} else row for row in rows)
     return text.strip().split("\n\n")[0].rstrip(".")
 
 
 def _message(error: Exception) -> str:
-    """What the error says, in one line."""
+    """The error's message on one line."""
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}. Install the optional parts: pip install 'aenp[all]'"
     if isinstance(error, MemoryError):
-        return f"there is not enough memory; ask for less at a time. {error}"
+        return f"there is not enough memory; use less data at a time. {error}"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk is full: {error.strerror}. Make room, or choose another place"
+        return f"the disk is full: {error.strerror}. Free some space, or choose another path"
     text = " ".join(line.strip() for line in str(error).splitlines()) or type(error).__name__
-    return text if isinstance(error, OSError) or _is_ours(error) else f"{text} ({_place(error)}; --debug tells more)"
+    return text if isinstance(error, OSError) or _is_ours(error) else f"{text} ({_place(error)}; --debug shows more)"
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether this package has raised the error itself, in words that tell what is wrong."""
+    """Whether this package raised the error itself, with a message that explains it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return Path(__file__).parent in Path(last.filename).parents and (last.line or "").startswith("raise")
 
 
 def _place(error: Exception) -> str:
-    """The line of this package in which an error arose that it did not expect, as of a bug or a damaged file."""
+    """The line of this package where an unexpected error occurred, as from a bug or a damaged file."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(__file__).parent in Path(frame.filename).parents]
     return f"in {Path((own or frames)[-1].filename).name}, line {(own or frames)[-1].lineno}"

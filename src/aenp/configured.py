@@ -1,4 +1,4 @@
-"""Configured: what remembers the arguments it was built with can be saved as JSON and built again."""
+"""Configured: objects that remember their constructor's arguments, and so can be saved as JSON and rebuilt."""
 
 import inspect
 import math
@@ -21,7 +21,7 @@ class Configured:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        # bind_partial: copying calls __new__ without arguments, and an error is __init__'s to raise.
+        # bind_partial: copying calls __new__ without arguments, and errors are left to __init__.
         signature = inspect.signature(cls.__init__)
         try:
             bound = signature.bind_partial(self, *args, **kwargs)
@@ -31,7 +31,7 @@ class Configured:
         for name, value in list(bound.arguments.items())[1:]:
             passed_on = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
             arguments.update(value if passed_on else {name: value})
-        # Past nn.Module.__setattr__, which would refuse a submodule before its own __init__.
+        # Bypasses nn.Module.__setattr__, which refuses submodules before its own __init__.
         self.__dict__["arguments"] = arguments
         return self
 
@@ -42,7 +42,7 @@ class Configured:
 
 
 def _name(cls: type) -> str:
-    """The name a class is saved under: its own, with its module's unless it is the library's."""
+    """The name a class is saved under: its own, prefixed by its module if it is not from this library."""
     return cls.__name__ if cls.__module__.startswith("aenp.") else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -58,7 +58,7 @@ def _class(name: str) -> type[Configured]:
         getattr(aenp, name)
     if name not in Configured.classes:
         known = ", ".join(sorted(Configured.classes))
-        raise ValueError(f"unknown class {name!r}; known are {known}. If it is your own, import it first")
+        raise ValueError(f"unknown class {name!r}; known classes: {known}. If it is your own, import it first")
     return Configured.classes[name]
 
 

@@ -1,4 +1,4 @@
-"""FixedInputs: learned functions of absolute position, the only place where a model may look at where it is."""
+"""FixedInputs: learned functions of absolute position, which a model sees nowhere else."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from aenp.task import Task, each_task
 
 
 class Switch(local):
-    """How often the calling thread has switched something off; other threads, and copies, are not concerned."""
+    """How often the calling thread has switched something off; other threads and copies are not affected."""
 
     def __init__(self) -> None:
         self.off = 0
@@ -29,8 +29,8 @@ class FixedInputs(Configured, nn.Module):
     """t(x) = 1[x ∈ domain] · MLP(x scaled to the domain), in R^num (section 3.1 of the paper).
 
     Added to the channels of an equivariant network, t breaks its symmetry. In training, t is zeroed for a whole
-    task at random, so that the network also learns to do without; outside the domain t is exactly zero, and what is
-    left there is the equivariant network.
+    task at random, so that the network also learns to work without it; outside the domain t is exactly zero, and only
+    the equivariant network is left.
 
     Args:
         dim_x: input dimension.
@@ -39,7 +39,7 @@ class FixedInputs(Configured, nn.Module):
             (`FixedInputs.domain_of`). None in place of a bound, of a dimension's interval or of the whole domain
             means unbounded; an unbounded dimension enters the MLP in its own units.
         dropout: probability that t is zero for a whole task, in training.
-        fourier: number K of Fourier coefficients: sin and cos of k·π/2·(scaled x), k = 1 … K, enter the MLP beside x.
+        fourier: number K of Fourier coefficients: sin and cos of k·π/2·(scaled x), k = 1 … K, enter the MLP with x.
         learn_frequencies: whether the K frequencies are learned.
         taper: fraction of the domain's side over which t falls smoothly to zero inside each edge; 0 for a sharp edge.
         width: size of the MLP's two hidden layers.
@@ -75,7 +75,7 @@ class FixedInputs(Configured, nn.Module):
         self.concatenate = concatenate
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
-            raise ValueError("taper is a fraction of the domain's side, which needs both its bounds")
+            raise ValueError("taper is a fraction of the domain's side, which needs both bounds")
         if fourier:
             self.frequencies = nn.Parameter(frequencies(dim_x, fourier), requires_grad=learn_frequencies)
         self.fourier = fourier
@@ -130,7 +130,7 @@ class FixedInputs(Configured, nn.Module):
 
         Args:
             x: points, `(batch, ..., dim_x)`.
-            keep: a draw of the dropout, `(batch,)`, for a host that asks for t more than once in a forward pass: t is
+            keep: a draw of the dropout, `(batch,)`, for a host that needs t more than once in a forward pass: t is
                 dropped for a task everywhere or nowhere. By default a new draw.
         """
         check_floating(x=x)
@@ -173,7 +173,7 @@ class Injection(nn.Module):
             self.mix = nn.Linear(fixed_inputs.num, channels, bias=False)
 
     def forward(self, h: Float[Tensor, "*points channels"], t: Float[Tensor, "*points num"]) -> Tensor:
-        """The host's channels with t taken in."""
+        """The host's channels with t added."""
         if not self.concatenate:
             return h + self.mix(t)
         return h + self.mix(torch.cat([h, t], dim=-1)) - self.mix(torch.cat([h, torch.zeros_like(t)], dim=-1))

@@ -33,7 +33,7 @@ def loglik(model: NeuralProcess, task: Task) -> Float[Tensor, " batch"]:
 def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution:
     """The predictive distribution at all targets, decoded `chunk` targets at a time, without gradients.
 
-    The same as `model(task)` in evaluation mode, in memory that does not grow with the number of targets but for the
+    The same as `model(task)` in evaluation mode, but memory does not grow with the number of targets, apart from the
     prediction itself.
     """
     if chunk < 1:
@@ -46,10 +46,10 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
 
 
 def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tensor, "samples batch target dim_y"]:
-    """Coherent samples: y_n ~ p(y_n | x_n, D_c ∪ {(x_m, y_m) already drawn}), in an order drawn anew for each call.
+    """Coherent samples: y_n ~ p(y_n | x_n, D_c ∪ {(x_m, y_m) already drawn}), in a new random order for each call.
 
-    Targets drawn independently from a model's marginals do not hang together; drawn one after another, each seeing
-    those before it, they do. Takes one pass through the model for each target. Masked targets come out as NaN.
+    Independent draws from a model's marginals are not coherent; draws one after another, each conditioned on those
+    before it, are. Takes one pass through the model for each target. Masked targets come out as NaN.
 
     Args:
         model: any neural process; used in evaluation mode.
@@ -67,7 +67,7 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
     with torch.no_grad(), evaluating(model):
         for n in torch.randperm(xt.shape[1]).tolist():
             now = slice(n, n + 1)
-            # The task holds all targets at every step, so that a model with a grid lays the same one each time.
+            # The task holds all targets at every step, so that a model with a grid uses the same one each time.
             seen, unit = model.normalise(grown)
             prediction = model.likelihood(model.decode(model.encode(seen), xt[:, now]), unit)
             y = torch.where(drawn[:, now, None], prediction.sample().to(samples.dtype), torch.nan)

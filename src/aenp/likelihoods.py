@@ -67,7 +67,7 @@ class Normal(Likelihood):
 
 
 class NormalMixture(Likelihood):
-    """Σ_k w_k N(y; μ_k, σ_k²), for what one Normal cannot say: two outcomes, heavy tails.
+    """Σ_k w_k N(y; μ_k, σ_k²), for what one Normal cannot express: several modes, heavy tails.
 
     Args:
         components: number K of Normals.

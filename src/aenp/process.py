@@ -1,4 +1,4 @@
-"""NeuralProcess: what every model is, a map from a context set to a distribution at any target."""
+"""NeuralProcess: the base class of all models, a map from a context set to a distribution at any target."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -49,13 +49,13 @@ class NeuralProcess(Configured, nn.Module, ABC):
     max_dim_x: ClassVar[int | None] = None
 
     families: ClassVar[dict[str, type["NeuralProcess"]]] = {}
-    "Every family by its name, also those defined outside of this package."
+    "Every family by its name, including those defined outside this package."
 
     family: ClassVar[str]
-    "The name of a family on the command line; a class that declares it becomes known by it."
+    "The name of a family on the command line; a class that declares it is registered under it."
 
     symmetries: ClassVar[tuple[Symmetry, ...]]
-    "The symmetries that a family comes with."
+    "The symmetries that a family supports."
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -79,7 +79,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
                 "TNP, PTTNP and RCNP work in any"
             )
         if likelihood is not None and not isinstance(likelihood, Likelihood):
-            raise ValueError(f"likelihood must be such as aenp.Normal(); got {likelihood!r}")
+            raise ValueError(f"likelihood must be a Likelihood such as aenp.Normal(); got {likelihood!r}")
         if fixed_inputs is not None and not isinstance(fixed_inputs, FixedInputs):
             raise ValueError(f"fixed_inputs must be an aenp.FixedInputs; got {fixed_inputs!r}")
         if fixed_inputs is not None and fixed_inputs.dim_x != dim_x:
@@ -93,7 +93,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
 
     @abstractmethod
     def encode(self, task: Task) -> Any:
-        """The context as the family represents it; of the targets it may use the extent, and nothing else."""
+        """The context as the family represents it; it may use the targets' extent, but nothing else."""
 
     @abstractmethod
     def decode(self, state: Any, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
@@ -150,14 +150,14 @@ class NeuralProcess(Configured, nn.Module, ABC):
 
     @property
     def symmetry(self) -> Symmetry:
-        """`none`, `exact` or `approx`; a model with fixed inputs is `approx`, also where they are switched off."""
+        """`none`, `exact` or `approx`; a model with fixed inputs is `approx`, even where they are switched off."""
         return "exact" if self.fixed_inputs is None else "approx"
 
     @contextmanager
     def equivariant(self) -> Iterator[None]:
         """Within this context the fixed inputs are off, and an `approx` model is exactly equivariant.
 
-        Off for the calling thread: what other threads predict with the same model does not change.
+        Only for the calling thread: predictions of other threads with the same model do not change.
         """
         if self.fixed_inputs is None:
             yield
@@ -169,7 +169,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
             self.fixed_inputs.switch.off -= 1
 
     def symmetry_breaking(self, task: Task) -> Predictions:
-        """Both predictions at the task's targets; their difference is what the model has learned of the place."""
+        """Both predictions at the task's targets; their difference is what the model has learned about the place."""
         approximate = self(task)
         with self.equivariant():
             return Predictions(approximate, self(task))

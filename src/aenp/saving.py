@@ -25,7 +25,7 @@ Model = TypeVar("Model", bound=nn.Module)
 def save(model: Configured, path: str | os.PathLike[str]) -> None:
     """Writes the model's parameters and configuration to one file, which `aenp.load` turns back into the model.
 
-    The file appears under its name only when it is whole.
+    The file appears under its name only once it is complete.
     """
     path = Path(path)
     module: Any = getattr(model, "_orig_mod", model)  # what torch.compile wraps
@@ -75,7 +75,7 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
     try:
         with safe_open(path, framework="pt", device=device) as file:
             header = _header(path, file.metadata() or {})
-            # Copies, because products depend on how their operands are aligned, which in a file is by chance.
+            # Copies, because products depend on how their operands are aligned, which is arbitrary in a file.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
@@ -122,7 +122,7 @@ def _checksum(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
 
 
 def _check_sizes(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raises an error if the model has other tensors than these, found out without memory for a single one."""
+    """Raises an error if the model's tensors differ from these, without allocating any of them."""
     numbers = sum(value.numel() for value in tensors.values())
     _check_counts(configuration, {"layers": len(tensors), "dim_x": numbers, "kernel": numbers})
     with torch.device("meta"):
@@ -135,13 +135,13 @@ def _check_sizes(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]
             raise ValueError("the tensor {} should have the shape {}; the file has {}".format(name, *texts))
 
 
-def _check_counts(configuration: Any, most: Mapping[str, int]) -> None:
-    """Raises an error if an argument that constructors count up to is larger than the file allows for."""
+def _check_counts(configuration: Any, limits: Mapping[str, int]) -> None:
+    """Raises an error if an argument that constructors loop up to is larger than the file allows for."""
     if isinstance(configuration, Mapping):
         for name, value in configuration.items():
-            if isinstance(value, int) and value > most.get(name, value):
-                raise ValueError(f"{name}={value} is too large for the file, which allows for {most[name]}")
-            _check_counts(value, most)
+            if isinstance(value, int) and value > limits.get(name, value):
+                raise ValueError(f"{name}={value} is too large for the file, which allows for {limits[name]}")
+            _check_counts(value, limits)
     elif isinstance(configuration, list):
         for value in configuration:
-            _check_counts(value, most)
+            _check_counts(value, limits)

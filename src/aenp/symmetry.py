@@ -1,4 +1,4 @@
-"""The groups as data: how translations, rigid motions and finite point groups act on inputs and tasks."""
+"""Groups: how translations, rigid motions and finite point groups act on inputs and tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Motion:
                 "a motion needs a matrix (dim, dim) and an offset (dim,); "
                 f"got shapes {tuple(self.matrix.shape)} and {tuple(self.offset.shape)}"
             )
-        if self.matrix.is_meta:  # of a model that is made for its shapes alone
+        if self.matrix.is_meta:  # part of a model that is built only for its shapes
             return
         off = self.matrix @ self.matrix.T - torch.eye(dim).to(self.matrix)
         if not bool((off.abs() < 1e-5).all() & self.offset.isfinite().all()):
@@ -89,7 +89,7 @@ class Group:
     def exact_on_lattice(self, element: Motion) -> bool:
         """Whether a square lattice that moves along with the data represents `element` exactly.
 
-        Any translation is: the lattice is anchored on the context. A rotation or reflection is if it maps the
+        Every translation is, because the lattice is anchored on the context; a rotation or reflection is if it maps the
         lattice's axes onto each other, that is, if its matrix is a signed permutation.
         """
         rounded = element.matrix.round()

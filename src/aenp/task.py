@@ -24,11 +24,11 @@ class Task:
         context_mask: `(batch, context points)`, True where a context point counts; None if all do.
         target_mask: `(batch, target points)`, True where a target point counts; None if all do.
 
-    Numbers that count are finite and less than 1e15. Masked points hold zeros afterwards, but for target inputs: a
-    target without outcome keeps its place.
+    Numbers that count must be finite and less than 1e15. Masked points are set to zero, except target inputs: a
+    target without an outcome keeps its place.
     """
 
-    # Shapes are checked in every run, with errors of our own, and so not by annotations.
+    # Not annotated with shapes: these are checked at run time, with errors of our own.
     xc: Tensor
     yc: Tensor
     xt: Tensor
@@ -118,7 +118,7 @@ class Task:
 
 
 def each_task(tasks: Task | Iterable[Task]) -> Iterator[Task]:
-    """One task or several, one after another; an error if they are no tasks or differ in dim_x."""
+    """The tasks one by one; raises an error if one is not a Task or they differ in dim_x."""
     dim_x = None
     for task in [tasks] if isinstance(tasks, Task) else tasks:
         if not isinstance(task, Task):
@@ -140,10 +140,10 @@ def _check_shapes(task: Task) -> None:
     for name in ("xc", "xt"):
         if getattr(task, name).dtype not in (torch.float32, torch.float64):
             raise ValueError(
-                f"{name} must be float32 or float64, for places to differ; got {getattr(task, name).dtype}"
+                f"{name} must be float32 or float64, to tell places apart; got {getattr(task, name).dtype}"
             )
     if task.xc.dtype != task.xt.dtype:
-        raise ValueError(f"xc and xt must have one dtype; got {task.xc.dtype} and {task.xt.dtype}")
+        raise ValueError(f"xc and xt must have the same dtype; got {task.xc.dtype} and {task.xt.dtype}")
     _equal("the batch size", xc=task.xc.shape[0], yc=task.yc.shape[0], xt=task.xt.shape[0])
     _equal("the number of context points", xc=task.xc.shape[1], yc=task.yc.shape[1])
     _equal("dim_x, the last dimension,", xc=task.xc.shape[2], xt=task.xt.shape[2])
@@ -175,14 +175,14 @@ def _equal(what: str, **sizes: object) -> None:
 
 
 def _observed(y: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The mask of points that count and whose outputs are all there; None if every point is."""
+    """The mask of points that count and have all their outputs; None if every point does."""
     seen = ~y.isnan().any(dim=-1)
     seen = seen if mask is None else seen & mask
     return None if not torch.compiler.is_compiling() and bool(seen.all()) else seen
 
 
 def _clean(name: str, value: Tensor, mask: Tensor | None, keep_finite: bool = False) -> Tensor:
-    """Zeros where masked, or only where masked and out of bounds; an error where a point that counts is."""
+    """Zeros where masked, or only where masked and out of bounds; raises an error for other values out of bounds."""
     if mask is not None:
         keep = mask.unsqueeze(-1) | (value.abs() < LIMIT) if keep_finite else mask.unsqueeze(-1)
         value = torch.where(keep, value, 0.0)
@@ -190,7 +190,7 @@ def _clean(name: str, value: Tensor, mask: Tensor | None, keep_finite: bool = Fa
         kind = "inputs" if name.startswith("x") else "outputs"
         if bool(value.isfinite().all()):
             largest = value.abs().max().item()
-            raise ValueError(f"{name} has {kind} of {largest:.3g}, and {LIMIT:g} is too large; shift or scale them")
+            raise ValueError(f"{name} has {kind} of {largest:.3g}, but the limit is {LIMIT:g}; shift or scale them")
         what = "NaN or infinite" if kind == "inputs" else "infinite"
         raise ValueError(f"{name} has {what} {kind}; mask such points or drop them")
     return value

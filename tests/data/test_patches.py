@@ -1,4 +1,4 @@
-"""Patches: tasks are what the fields say, and every point is seen or asked for."""
+"""Patches: tasks hold the fields' values, and every point is context or target."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ def patches(**options: object) -> Patches:
 
 
 @pytest.mark.parametrize("equal_sizes", [False, True])
-def test_each_point_of_a_patch_is_seen_or_asked_for(equal_sizes: bool) -> None:
+def test_each_point_of_a_patch_is_context_or_target(equal_sizes: bool) -> None:
     task = patches(equal_sizes=equal_sizes).batch(5, 0, 0)
     sizes = set()
     for one in (task[i] for i in range(5)):
         seen = one.xc[0] if one.context_mask is None else one.xc[one.context_mask]
-        asked = one.xt[0] if one.target_mask is None else one.xt[one.target_mask]
-        points = torch.cat([seen, asked])
+        predicted = one.xt[0] if one.target_mask is None else one.xt[one.target_mask]
+        points = torch.cat([seen, predicted])
         assert len(points.unique(dim=0)) == len(points) == 16
         assert (points.amax(0) - points.amin(0)).tolist() == [1.5, 3.0]
         assert 2 <= len(seen) <= 7
@@ -58,9 +58,9 @@ def test_patches_are_drawn_where_there_are_values_and_sizes_are_shares_of_them()
     task = Patches(fields, AXES, size=4, num_context=(0.25, 0.5), min_points=4).batch(4, 0, 0)
     for one in (task[i] for i in range(4)):
         seen = one.xc.shape[1] if one.context_mask is None else int(one.context_mask.sum())
-        asked = one.xt.shape[1] if one.target_mask is None else int(one.target_mask.sum())
-        assert seen + asked in (4, 6, 8)  # two values in each row of a patch that is not missing
-        assert (seen + asked) // 4 <= seen <= (seen + asked) // 2
+        predicted = one.xt.shape[1] if one.target_mask is None else int(one.target_mask.sum())
+        assert seen + predicted in (4, 6, 8)  # two values in each row of a patch that is not missing
+        assert (seen + predicted) // 4 <= seen <= (seen + predicted) // 2
     with pytest.raises(ValueError, match="has 9 values"):
         Patches(fields, AXES, size=4, num_context=(2, 3), min_points=9).batch(1, 0, 0)
 
@@ -73,9 +73,9 @@ def test_fewer_targets() -> None:
     ("options", "message"),
     [
         ({"num_context": (2, 16)}, "no target left"),
-        ({"size": 10}, "hold no patch of 10 × 10"),
+        ({"size": 10}, "too small for a patch of 10 × 10"),
     ],
 )
-def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
+def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         patches(**options)

@@ -1,4 +1,4 @@
-"""Windows: tasks are what was observed within a window of space and time, each observation once."""
+"""Windows: tasks hold the observations in a window of space and time, each of them once."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def points(task: object, which: int) -> tuple[torch.Tensor, torch.Tensor, int]:
     return torch.cat([x for x, _ in kept]), torch.cat([y for _, y in kept]), len(kept[0][0])
 
 
-def test_a_task_is_all_that_was_observed_in_a_window_at_one_time() -> None:
+def test_a_task_holds_all_observations_in_a_window_at_one_time() -> None:
     task = windows().batch(6, 0, 0)
     for which in range(6):
         x, y, seen = points(task, which)
@@ -39,7 +39,7 @@ def test_a_task_is_all_that_was_observed_in_a_window_at_one_time() -> None:
         assert max(1, len(y) // 100) <= seen <= max(1, len(y) // 3)
 
 
-def test_in_time_an_observation_is_a_place_and_a_day() -> None:
+def test_with_time_an_observation_is_a_place_and_a_day() -> None:
     task = windows(places=PLACES, times=DAYS, steps=3).batch(4, 0, 0)
     for which in range(4):
         x, y, _ = points(task, which)
@@ -50,7 +50,7 @@ def test_in_time_an_observation_is_a_place_and_a_day() -> None:
         assert torch.equal(x[:, [0, 1, 3]], torch.from_numpy(PLACES[station]))
 
 
-def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_asked_for() -> None:
+def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_requested() -> None:
     one, same = windows(max_points=9).batch(4, 2, 7), windows(max_points=9).batch(4, 2, 7)
     assert torch.equal(one.yt, same.yt) and torch.equal(one.xc, same.xc)
     assert all(len(points(one, which)[0]) <= 9 for which in range(4))
@@ -61,20 +61,20 @@ def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_asked_fo
     [
         ({"steps": 2}, "give `times`"),
         ({"min_points": 1}, "2 ≤ min_points ≤ max_points"),
-        ({"times": DAYS, "steps": 10}, "hold no window of 10"),
+        ({"times": DAYS, "steps": 10}, "too few for a window of 10"),
     ],
 )
-def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
+def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         windows(**options)
 
 
-def test_windows_that_are_too_small_are_an_error() -> None:
+def test_windows_that_are_too_small_raise() -> None:
     with pytest.raises(ValueError, match="make `extent` larger"):
         windows(extent=1e-6).batch(1, 0, 0)
 
 
-def test_fewer_targets_leave_the_context_as_it_is() -> None:
+def test_fewer_targets_leave_the_context_unchanged() -> None:
     every, some = (windows(num_targets=number).batch(4, 0, 0) for number in (None, 5))
     assert torch.equal(every.xc, some.xc) and torch.equal(every.yc, some.yc)
     assert torch.equal(every.xt[:, :5], some.xt)

@@ -30,7 +30,7 @@ HIGH = xr.DataArray(
     dims=("lat", "lon"),
     attrs={"units": "m"},
 )
-"A topography that rises to the north by 100 m a degree, out of the sea at 42 degrees."
+"A topography that rises to the north by 100 m per degree, out of the sea at 42 degrees."
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def stations(count: int = 12, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(places | {"t2m": rng.normal(280, 5, count)})
 
 
-def test_predictions_are_the_neural_processs_in_the_users_units(model: FieldModel) -> None:
+def test_predictions_are_those_of_the_process_in_the_users_units(model: FieldModel) -> None:
     table = stations()
     result = model.predict(table, GRID)
     latitude, longitude = np.meshgrid(LATITUDES, LONGITUDES, indexing="ij")
@@ -124,7 +124,7 @@ def test_the_result_lies_on_the_targets_own_coordinates(model: FieldModel) -> No
     assert result["lat"].attrs["units"] == "degrees_north" and result["lon"].attrs["units"] == "degrees_east"
 
 
-def test_files_do_as_well_as_what_is_in_them(model: FieldModel, tmp_path: Path) -> None:
+def test_files_give_the_same_as_their_content(model: FieldModel, tmp_path: Path) -> None:
     stations().to_csv(tmp_path / "stations.csv", index=False)
     xr.Dataset(coords=GRID).to_netcdf(tmp_path / "grid.nc")
     result = model.predict(tmp_path / "stations.csv", tmp_path / "grid.nc")
@@ -158,7 +158,7 @@ def test_each_time_is_predicted_from_its_own_observations(model: FieldModel) -> 
     assert np.allclose(only, result[1:])
 
 
-def test_a_gridded_context_with_gaps_is_its_values(model: FieldModel) -> None:
+def test_a_gridded_context_with_gaps_equals_its_values(model: FieldModel) -> None:
     values = np.full((5, 7), np.nan)
     values[1, 2], values[4, 0] = 281.0, 285.0
     field = xr.DataArray(values, dims=("latitude", "longitude"), coords=GRID, name="t2m")
@@ -166,7 +166,7 @@ def test_a_gridded_context_with_gaps_is_its_values(model: FieldModel) -> None:
     assert np.allclose(model.predict(field, GRID)["mean"], model.predict(table, GRID)["mean"])
 
 
-def test_out_of_the_training_box_there_is_no_local_effect(model: FieldModel) -> None:
+def test_outside_the_training_box_there_is_no_local_effect(model: FieldModel) -> None:
     far = {"latitude": [-30.0, -29.0], "longitude": [100.0, 101.0]}
     table = stations().assign(lat=lambda t: t["lat"] - 72, lon=lambda t: t["lon"] + 102)
     result = model.predict(table, far)
@@ -204,7 +204,7 @@ def dated(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def both(table: pd.DataFrame) -> pd.DataFrame:
-    """The stations with rain too."""
+    """The stations with rain."""
     return table.assign(rain=np.random.default_rng(3).normal(2, 0.5, len(table)))
 
 
@@ -243,8 +243,8 @@ def test_a_target_without_times_has_those_of_the_observations(space_time: FieldM
     assert later["mean"].shape == (1, 5, 7) and np.isfinite(later["mean"]).all()
 
 
-def test_elevations_that_are_not_given_are_the_topographys(space_time: FieldModel) -> None:
-    """At sea they are zero; what is given stays."""
+def test_missing_elevations_come_from_the_topography(space_time: FieldModel) -> None:
+    """At sea they are zero; given ones are kept."""
     context = dated(stations())
     metres = np.maximum(100 * (LATITUDES - 42), 0)[:, None] + np.zeros(7)
     given = xr.Dataset(coords=GRID | {"elevation": (("latitude", "longitude"), metres)})
@@ -275,7 +275,7 @@ def test_elevations_in_other_units_are_converted(space_time: FieldModel) -> None
     assert np.allclose(space_time.predict(*kilometres)["mean"], expected, rtol=0, atol=1e-3)
 
 
-def test_a_model_on_a_grid_says_which() -> None:
+def test_the_error_of_a_model_on_a_grid_names_the_grid() -> None:
     process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3)
     with pytest.raises(ValueError, match=r"places on one grid only, every 0\.25° × 0\.25°"):
         FieldModel(process, FRAME).predict(stations(), GRID)
@@ -323,7 +323,7 @@ def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel,
     assert drawn.stat().st_size > 10_000
 
 
-def test_a_field_of_two_variables_is_its_values(two_variables: FieldModel) -> None:
+def test_a_field_of_two_variables_equals_its_values(two_variables: FieldModel) -> None:
     values = {name: (("latitude", "longitude"), mean + np.zeros((5, 7))) for name, mean in (("t2m", 281), ("rain", 1))}
     field = xr.Dataset(values, coords=GRID)
     table = field.to_dataframe().reset_index()
@@ -331,7 +331,7 @@ def test_a_field_of_two_variables_is_its_values(two_variables: FieldModel) -> No
     assert np.allclose(two_variables.predict(field, GRID)["rain_mean"], expected["rain_mean"], rtol=0, atol=1e-4)
 
 
-def test_what_two_variables_lack_is_an_error(two_variables: FieldModel) -> None:
+def test_two_variables_without_common_values_raise(two_variables: FieldModel) -> None:
     with pytest.raises(ValueError, match="no column 'rain'"):
         two_variables.predict(stations(), GRID)
     apart = both(stations())
@@ -385,6 +385,6 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
         (stations(), {"latitude": [], "longitude": []}, "no place to predict at"),
     ],
 )
-def test_what_cannot_be_is_an_error(model: FieldModel, context: object, target: object, message: str) -> None:
+def test_invalid_arguments_raise(model: FieldModel, context: object, target: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         model.predict(context, target)

@@ -45,7 +45,7 @@ def test_every_family_fits_a_field_and_predicts_in_its_units(family: str) -> Non
     assert model.process.symmetry == "approx" and np.isfinite(result["std"]).all()
 
 
-def test_stations_will_do(tmp_path: Path) -> None:
+def test_a_model_can_be_fitted_to_stations(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "stations.csv", index=False)
     model = fit(tmp_path / "stations.csv", "convcnp", "exact", steps=2)
     assert model.predict(table(), {"latitude": [42.0], "longitude": [1.0]})["mean"].shape == (20, 1, 1)
@@ -69,7 +69,7 @@ def test_a_region_across_the_date_line_is_one_piece() -> None:
     assert box(prepare(table).frame) == [40.0, 44.5, 177.0, 182.5]
 
 
-def test_a_run_goes_on_with_the_same_model_and_data_only(tmp_path: Path) -> None:
+def test_a_run_resumes_only_with_the_same_model_and_data(tmp_path: Path) -> None:
     fit(field(), steps=1, out=tmp_path)
     with pytest.raises(ValueError, match="was fitted to other data"):
         fit(field() + 1, steps=2, out=tmp_path, resume=True)
@@ -123,7 +123,7 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round these"),
     ],
 )
-def test_what_cannot_be_is_an_error(options: dict[str, object], message: str) -> None:
+def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(**({"data": field(), "steps": 1} | options))  # type: ignore[arg-type]
 

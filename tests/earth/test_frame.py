@@ -54,7 +54,7 @@ def test_a_box_across_the_date_line_is_one_piece() -> None:
     assert inside.tolist() == [True] * 4 + [False] * 3
 
 
-def test_without_a_box_longitudes_stay_as_they_are() -> None:
+def test_without_a_box_longitudes_are_unchanged() -> None:
     assert Axis("longitude", 2.0).x([-370, 0, 350]).tolist() == [-185, 0, 175]
 
 
@@ -79,7 +79,7 @@ def test_places_are_stacked_in_the_order_of_the_axes() -> None:
 
 
 def test_the_domain_is_the_box_of_the_training_data() -> None:
-    """A place is inside if its x is in the domain, and an axis without bounds has no say."""
+    """A place is inside if its x is in the domain, and an axis without bounds does not matter."""
     assert FRAME.domain == [(-1.25, 1.25), (-1.625, 0.875), (0.0, 91.25), None]
     places = {
         "latitude": draws(35, 55), "longitude": draws(-20, 20)[::-1], "time": draws(17900, 18500), "elevation": 9e9,
@@ -95,7 +95,7 @@ def test_the_edges_are_inside_also_when_rounded_and_nan_is_not() -> None:
     assert not FRAME.inside({"latitude": math.nan, "longitude": 0, "time": 18000, "elevation": 0})
 
 
-def test_a_frame_is_built_again_from_its_configuration() -> None:
+def test_a_frame_is_rebuilt_from_its_configuration() -> None:
     again = build(FRAME.configuration())
     assert again.configuration() == FRAME.configuration() and again.domain == FRAME.domain
     for one, other in zip(again.variables, FRAME.variables, strict=True):
@@ -124,7 +124,7 @@ def test_a_frame_is_built_again_from_its_configuration() -> None:
         (lambda: Frame([LATITUDE], [KELVIN]), r"axes are latitude, longitude and others; got \['latitude'\]"),
         (lambda: Frame([LATITUDE, LONGITUDE, LATITUDE], [KELVIN]), "got .*'latitude', 'longitude', 'latitude'"),
         (lambda: Frame([LATITUDE, LONGITUDE], []), "a frame needs a variable; got none"),
-        (lambda: Frame([LATITUDE, LONGITUDE], [KELVIN, KELVIN]), "variables need names of their own; got t2m, t2m"),
+        (lambda: Frame([LATITUDE, LONGITUDE], [KELVIN, KELVIN]), "variables need different names; got t2m, t2m"),
     ],
 )
 def test_invalid_arguments_raise(make: object, message: str) -> None:

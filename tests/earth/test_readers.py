@@ -1,4 +1,4 @@
-"""Readers: the same data in any form reads as one, nothing is read too early, and what cannot be read says why."""
+"""Readers: data read the same in any form, nothing is read too early, and errors say what is wrong."""
 
 import re
 import sys
@@ -66,7 +66,7 @@ def with_standard_names(field: xr.DataArray) -> xr.DataArray:
 
 
 def forecast(field: xr.DataArray) -> xr.DataArray:
-    """As from GRIB: dimensions of runs and lead times, and the time that is meant beside them."""
+    """As from GRIB: dimensions of runs and lead times, with the valid time beside them."""
     valid = xr.Variable("time", field.time.values, {"standard_name": "time"})
     field = field.assign_coords(time=field.time - np.timedelta64(6, "h"), valid_time=valid)
     return field.assign_coords(step=6.0, number=0).expand_dims("number")
@@ -120,7 +120,7 @@ def test_a_field_without_time_has_one_step_and_one_with_a_single_date_keeps_it()
 
 
 @pytest.mark.parametrize("name", ["t2m", "T2M", "2t", "Tair", "air", "air_temperature"])
-def test_a_variable_is_found_by_names_of_the_same_thing(name: str) -> None:
+def test_a_variable_is_found_by_its_names_in_other_products(name: str) -> None:
     field = FIELD.assign_attrs(standard_name="air_temperature")
     dataset = xr.Dataset({"t2m": field, "precipitation": FIELD, "crs": 0})
     same(open_gridded(dataset, name), field)
@@ -203,7 +203,7 @@ def test_sea_is_missing(climate: Path) -> None:
 
 
 def test_stations(climate: Path) -> None:
-    """In the region and period asked for, each value of the file is a row, in its units."""
+    """In the requested region and period, each value of the file is a row, in its units."""
     box, year = (35, 60, 10, 45), ("2010", "2010")
     era5, stations = (open_points(climate / tiny.STATIONS, name, box, year) for name in ("t2m_era5", "tmean_gsod"))
     assert list(era5) == ["time", "latitude", "longitude", "elevation", "value"]
@@ -218,11 +218,11 @@ def test_stations(climate: Path) -> None:
     assert era5.latitude.between(35, 60).all() and (era5.time.dt.year == 2010).all()
 
 
-@pytest.mark.parametrize(("topography", "most"), [(tiny.TOPOGRAPHY, 25), (tiny.COARSE_TOPOGRAPHY, 75)])
-def test_topography_is_near_the_height_of_the_stations(climate: Path, topography: str, most: float) -> None:
+@pytest.mark.parametrize(("topography", "limit"), [(tiny.TOPOGRAPHY, 25), (tiny.COARSE_TOPOGRAPHY, 75)])
+def test_topography_is_near_the_height_of_the_stations(climate: Path, topography: str, limit: float) -> None:
     places = open_points(climate / tiny.STATIONS, "t2m_era5", period=("2010-07-01", "2010-07-01"))
     heights = np.maximum(elevation_at(climate / topography, places.latitude, places.longitude), 0)
-    assert np.median(np.abs(heights - places.elevation)) < most
+    assert np.median(np.abs(heights - places.elevation)) < limit
     assert np.corrcoef(heights, places.elevation)[0, 1] > 0.7
 
 
@@ -234,7 +234,7 @@ TABLE.attrs |= {"name": "t2m", "units": "K"}
 
 
 def scattered(table: pd.DataFrame) -> xr.Dataset:
-    """Stations beside times: a value for each pair, missing but for one time of each."""
+    """Stations beside times: a value for each pair, missing except at one time of each."""
     values = np.where(np.eye(3, dtype=bool), table["value"].to_numpy(), np.nan)
     station = {name: ("station", table[name].to_numpy()) for name in ("latitude", "longitude", "elevation")}
     coords = {"time": table["time"].to_numpy(), "name": ("station", ["a", "b", "c"])}
@@ -335,16 +335,16 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: open_gridded(FIELD.rename(latitude="y").assign_coords(y=("y", LATITUDES, {"units": "m"}))),
         "no variable with latitude and longitude",
     ),
-    "no degrees": (lambda: open_gridded(FIELD.assign_coords(latitude=1000 * LATITUDES)), "50000 to 53000, not valid"),
+    "not degrees": (lambda: open_gridded(FIELD.assign_coords(latitude=1000 * LATITUDES)), "50000 to 53000, not valid"),
     "unknown variable": (lambda: open_gridded(FIELD, "rain"), "no variable 'rain'; choose `variable` from t2m"),
     "several variables": (lambda: open_gridded(xr.Dataset({"a": FIELD, "b": FIELD})), "several variables, a, b; "),
     "another dimension": (
         lambda: open_gridded(FIELD.expand_dims(level=[1, 2])), r"t2m has further dimensions \{'level': 2\}; select"
     ),
-    "times that are no dates": (lambda: open_gridded(FIELD.assign_coords(time=range(6))), "times as dates"),
+    "times that are not dates": (lambda: open_gridded(FIELD.assign_coords(time=range(6))), "times as dates"),
     "empty region": (lambda: open_gridded(FIELD, region=(0, 9, 0, 9)), "no data in region.*covers latitude 50 to 53"),
     "empty period": (lambda: open_gridded(FIELD, period=("2018", "2018")), "no data in period.*time 2019-03-01 00:00"),
-    "no date": (lambda: open_gridded(FIELD, period=("x", "y")), r"two dates such as .* got \('x', 'y'\)"),
+    "not a date": (lambda: open_gridded(FIELD, period=("x", "y")), r"two dates such as .* got \('x', 'y'\)"),
     "period without time": (lambda: open_gridded(GLOBE, period=("2018", "2018")), "no dates, so `period`"),
     "points: no coordinates": (lambda: open_points(TABLE[["time", "value"]]), "no latitude and no longitude.*time, "),
     "points: unknown variable": (lambda: open_points(TABLE, "rain"), "no column 'rain'; choose `variable` from value"),
@@ -356,9 +356,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "points: nothing but NaN": (lambda: open_points(TABLE.assign(value=np.nan)), "no data; it covers only missing"),
     "points: times are numbers": (lambda: open_points(TABLE.assign(time=[1, 2, 3])), r"times are numbers.* \[1\]"),
     "points: times are words": (lambda: open_points(TABLE.assign(time=["a", "b", "c"])), "times are not dates"),
-    "points: no degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude is from 500 to 500, not valid"),
+    "points: not degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude ranges from 500 to 500, not"),
     "elevation: many times": (lambda: elevation_at(FIELD.drop_attrs(), 0, 0), "one field of at least 2 × 2"),
-    "elevation: no metres": (lambda: elevation_at(FIELD[:1], 0, 0), "'K' and 'm' differ"),
+    "elevation: not metres": (lambda: elevation_at(FIELD[:1], 0, 0), "'K' and 'm' differ"),
 }  # fmt: skip
 
 

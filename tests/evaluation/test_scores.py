@@ -1,4 +1,4 @@
-"""Evaluation: scores are what they say, and standard errors are right."""
+"""Evaluation: scores and their standard errors are right."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_model_and_oracle_values() -> None:
     assert set(summary(values)) >= {"loglik", "context_loglik", "crps", "coverage_50", "coverage_90", "coverage_95"}
 
 
-def test_context_score_is_of_the_context() -> None:
+def test_context_score_is_that_of_the_context() -> None:
     model = EXPERIMENT.model("convcnp", "exact")
     strata = EXPERIMENT.tests(128, seed=3)["in distribution"][4:5]
     task = strata[0].task

@@ -1,4 +1,4 @@
-"""Experiments: every model of every preset can be built, and what is shipped is what its facts say."""
+"""Experiments: every model of every preset can be built, and shipped models match their facts."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_the_papers_numbers_are_of_models_that_exist(name: str) -> None:
         assert set(numbers) <= names | {"ground truth"}
 
 
-def test_an_unknown_model_is_an_error_that_names_the_known() -> None:
+def test_an_unknown_model_raises_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"tnp-approx.*got cnp-none"):
         EXPERIMENTS["gp"]().model("cnp", "none")
 
@@ -62,7 +62,7 @@ def test_paper_sizes() -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_models_are_whole(name: str) -> None:
+def test_shipped_models_are_complete(name: str) -> None:
     model, facts = process_of(aenp.pretrained(name)), shipped()[name]
     experiment, model_name = name.split("/")
     assert parameter_count(model) == facts["parameters"]
@@ -75,7 +75,7 @@ def test_shipped_models_are_whole(name: str) -> None:
 
 
 def task_for(model: NeuralProcess) -> Task:
-    """Random points, on a grid for a model that wants one, in the middle of the domain of the fixed inputs."""
+    """Random points, on a grid for a model that needs one, in the middle of the domain of the fixed inputs."""
     generator = torch.Generator().manual_seed(0)
     shape = 3, 50, model.dim_x
     x = 4 * torch.rand(shape, dtype=torch.float64, generator=generator) - 2
@@ -104,6 +104,6 @@ def test_trained_models_are_equivariant(name: str, size: float) -> None:
         assert equivariance_error(model, task, shift) > 1e-3
 
 
-def test_an_unknown_shipped_model_is_an_error_that_names_the_known() -> None:
-    with pytest.raises(ValueError, match="no model 'gp/none' is shipped; there are gp/"):
+def test_an_unknown_shipped_model_raises_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no model 'gp/none' is shipped; choose from gp/"):
         aenp.pretrained("gp/none")

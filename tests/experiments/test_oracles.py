@@ -80,7 +80,7 @@ def test_unknown_position_against_quadrature(contexts, start):
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_masked_points_are_as_if_dropped(name):
+def test_masked_points_are_ignored(name):
     task, _ = SOURCE.batch_with_truth(4, index=0, seed=0)
     whole = ORACLES[name](task)
     for i, one in enumerate(task):
@@ -92,7 +92,7 @@ def test_masked_points_are_as_if_dropped(name):
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_without_context_there_is_the_prior(name):
+def test_without_context_the_prediction_is_the_prior(name):
     task = SMALL.batch(3, index=0, seed=0)
     empty = Task(task.xc[:, :0], task.yc[:, :0], task.xt, task.yt)
     masked = Task(task.xc, task.yc, task.xt, task.yt, context_mask=torch.zeros_like(task.context_mask))
@@ -113,8 +113,8 @@ def test_equivariant_to_shifts_and_reflections():
     assert (shifted - oracles.bayes(SOURCE, task).log_prob(task.yt)).abs().max() > 0.1
 
 
-def test_what_is_known_is_worth_something():
-    """In expectation: orientation and position told ≥ position told ≥ nothing told ≥ nothing told and a Normal."""
+def test_knowing_more_scores_higher():
+    """In expectation: orientation and position known ≥ position known ≥ neither known ≥ neither, with a Normal."""
     scores = [[] for _ in range(5)]
     for index in range(8):
         task, short_left = SMALL.batch_with_truth(64, index, seed=0)
@@ -155,7 +155,7 @@ def test_as_normal_keeps_mean_and_variance():
     torch.testing.assert_close(normal.variance, mixture.variance)
 
 
-def test_what_is_wrong_is_named():
+def test_invalid_arguments_raise():
     x = torch.zeros(1, 2, 1)
     with pytest.raises(ValueError, match="must cover"):
         oracles.equivariant(GibbsTasks(centre=(13.0, 27.0)), Task(x, x, x))
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_named():
         oracles.bayes(SOURCE, Task(x.expand(1, 2, 2), x, x.expand(1, 2, 2)))
 
 
-def test_equal_inputs_with_unequal_outputs_are_no_trouble():
+def test_equal_inputs_may_have_unequal_outputs():
     """A gap without width holds no change point, however well that would explain the data."""
     xc, yc, xt = (torch.tensor(v).double().view(1, -1, 1) for v in ((0.5, 0.5, 1.5), (5.0, -5.0, 0.0), (0.4, 0.7, 2.0)))
     prediction = oracles.equivariant(SOURCE, Task(xc, yc, xt))

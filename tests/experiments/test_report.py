@@ -1,4 +1,4 @@
-"""Reproduction: each number of a table stands in the right row and column, with the right sign."""
+"""Reproduction: each number of a table is in the right row and column, with the right sign."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ SIZES = {"tnp": {"dim": 8, "heads": 2, "layers": 1}, "cnp": {"dim": 8}}
 
 
 class Short(Gibbs):
-    """The 1-D experiment with few tasks, one oracle and numbers of the paper that tell where they are from."""
+    """The 1-D experiment with few tasks, one oracle and numbers of the paper that identify their origin."""
 
     paper = {  # noqa: RUF012
         "here": {"tnp-exact": (1.25, 0.1), "tnp-approx": (1.5, 0.1)},
@@ -62,7 +62,7 @@ def rows(table: str) -> dict[str, list[str]]:
     return {first: cells for first, *cells in lines}
 
 
-def test_each_test_set_stands_beside_the_papers_numbers_for_it() -> None:
+def test_each_test_set_is_shown_beside_the_papers_numbers_for_it() -> None:
     compared = evaluation(("tnp", "exact"), ("tnp", "approx"), ("cnp", "none"))
     table = rows(compared.loglik_table())
     assert table["model"] == ["here", "paper", "there", "paper, the moon"]
@@ -75,14 +75,14 @@ def test_each_test_set_stands_beside_the_papers_numbers_for_it() -> None:
         assert table[label] == [ours[0], here, ours[1], there]
 
 
-def test_context_and_deviation_stand_beside_the_papers() -> None:
+def test_context_and_deviation_are_shown_beside_the_papers() -> None:
     compared = evaluation(("tnp", "approx"))
     context = rows(compared.metric_table("context_loglik", "context"))
     assert (context["ground truth"][1], context["TNP (T~)"][1]) == ("3 ± 0.3", "3.5 ± 0.3")
     assert rows(compared.metric_table("equivariance_deviation", "deviation"))["TNP (T~)"][1] == "4.5 ± 0.4"
 
 
-def test_breaking_the_symmetry_is_worth_what_an_approximate_model_scores_above_the_others() -> None:
+def test_the_worth_of_breaking_the_symmetry_is_the_gain_over_the_other_models() -> None:
     """On the same tasks: what makes a task hard for all models adds nothing to the standard error."""
     models = ("tnp", "none"), ("tnp", "exact"), ("tnp", "approx"), ("convcnp", "exact"), ("relaxedconvcnp", "approx")
     compared = evaluation(*models)
@@ -104,13 +104,13 @@ def test_breaking_the_symmetry_is_worth_what_an_approximate_model_scores_above_t
 
 
 @pytest.mark.parametrize("name", experiments())
-def test_a_model_knows_its_name_in_every_experiment(name: str) -> None:
+def test_a_model_has_the_same_name_in_every_experiment(name: str) -> None:
     experiment = experiments()[name]()
     for model in experiment.models:
         assert key_of(experiment.model(*model)) == key(*model)
 
 
-def test_weights_of_any_name_stand_beside_the_papers_model_of_their_kind(
+def test_weights_of_any_name_are_shown_beside_the_papers_model_of_their_kind(
     call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(Experiment.known, "gp", Short)

@@ -1,4 +1,4 @@
-"""Shipping: what is trained to the end is scored and shipped, a stopped run goes on, and the rest is refused."""
+"""Shipping: finished runs are scored and shipped, stopped ones are resumed, and others are refused."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Tasks(GibbsTasks):
         return super().batch(size, index, seed)
 
 class Shipped(Experiment):
-    """An experiment from outside of the package."""
+    """An experiment from outside the package."""
 
     name, title, dim_x, norm, domain = "toy_shipped", "A toy", 1, 1, ((-1.0, 1.0),)
     models = (("cnp", "none"),)
@@ -58,7 +58,7 @@ ENTRY = "[aenp.experiments]\ntoy = toy_shipped\n"
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an experiment, its data, and an empty place for weights; gives where the data are."""
+    """An installed package with an experiment, its data, and an empty place for weights; returns the data's path."""
     package = tmp_path / "package"
     facts = package / "toy_shipped-1.0.dist-info"
     facts.mkdir(parents=True)
@@ -76,7 +76,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def facts_of(run: Path, **changes: object) -> Path:
-    """A run whose facts are those of a finished one but for the changes."""
+    """A run whose facts are those of a finished one, except for the changes."""
     run.mkdir(parents=True)
     facts = {"name": "gp/tnp-none", "finished": True, "command": "aenp train gp"} | changes
     (run / "model.json").write_text(json.dumps(facts))
@@ -84,7 +84,7 @@ def facts_of(run: Path, **changes: object) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_and_is_shipped_when_it_is_finished(toy: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed_and_shipped_when_it_is_finished(toy: Path, tmp_path: Path) -> None:
     """The child process knows the experiment by the package's entry point alone."""
     (toy / "stop now").touch()
     run, weights = tmp_path / "runs/toy_shipped/cnp-none", tmp_path / "weights"
@@ -116,8 +116,8 @@ def test_a_finished_run_is_not_trained_again(toy: Path, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"finished": False}, "the run in .* is not finished, or not by one command: aenp train gp"),
-        ({"command": "aenp train gp && aenp train gp --resume"}, "not by one command: aenp train gp && aenp"),
+        ({"finished": False}, "the run in .* is not finished, or took several commands: aenp train gp"),
+        ({"command": "aenp train gp && aenp train gp --resume"}, "took several commands: aenp train gp && aenp"),
         ({"name": "smoke/pttnp-none"}, "is a run of smoke/pttnp-none, which is .* model of gp"),
         ({"name": "gp/tnp-none/../../x"}, "is a run of gp/tnp-none/../../x, which is .* model of gp"),
     ],

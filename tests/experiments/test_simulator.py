@@ -18,7 +18,7 @@ def divergence(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def test_smoke_is_never_negative_and_comes_from_the_inflow() -> None:
-    """Advection of this kind conserves mass only nearly; without buoyancy nothing moves, and it does exactly."""
+    """Advection of this kind conserves mass only nearly; without buoyancy nothing moves, and it is exact."""
     still, _ = run(replace(PLUMES, buoyancy=np.zeros(2)), SMALL)
     moving, _ = run(PLUMES, SMALL)
     once, _ = run(PLUMES, replace(SMALL, steps=1))
@@ -58,7 +58,7 @@ def alone(plumes: Plumes, number: int) -> Plumes:
 
 
 def assert_same_density(found: np.ndarray, expected: np.ndarray) -> None:
-    """Equal as float32 but for the last digit."""
+    """Equal as float32 except for the last digit."""
     np.testing.assert_allclose(found, expected, rtol=2.5e-7, atol=1e-7 * expected.max())
 
 
@@ -72,8 +72,8 @@ def test_a_plume_is_the_same_in_any_batch_and_with_any_number_of_threads() -> No
         assert_same_density(simulate(Plumes.draw(range(1, 4), 0)), together[1:4])
 
 
-def test_round_off_is_not_amplified_to_what_float32_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products that round otherwise, as on another CPU, leave the density as it is."""
+def test_round_off_is_not_amplified_to_float32_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products that round differently, as on another CPU, do not change the density."""
     expected = simulate(Plumes.draw(range(3), 0))
     rng, exact = np.random.default_rng(0), Projection.solve
 
@@ -104,7 +104,7 @@ def test_plumes_reach_the_obstacle() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("radius", "x", "buoyancy"), [(6.0, 30.0, 0.12), (20.0, 64.0, 0.45), (28.0, 110.0, 0.3)])
-def test_phiflow_finds_the_same(radius: float, x: float, buoyancy: float) -> None:
+def test_phiflow_agrees(radius: float, x: float, buoyancy: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from benchmarks.phiflow_reference import simulation

@@ -31,7 +31,7 @@ def test_test_tasks_are_patches_of_all_context_sizes() -> None:
         assert ((points.amax(1) - points.amin(1)) == AXIS[31] - AXIS[0]).all()
 
 
-def test_simulations_of_the_test_are_none_of_the_data_sets() -> None:
+def test_test_simulations_are_not_in_the_data_set() -> None:
     assert not set(Plumes.draw(range(256), TEST_SEED).radius) & set(Plumes.draw(range(256), 0).radius)
 
 
@@ -52,7 +52,7 @@ def test_from_data_to_a_model_its_scores_and_pictures(call: Callable[..., str], 
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {"simulations.png", "predictions.png"}
 
 
-def test_without_data_the_error_tells_how_to_make_them(
+def test_without_data_the_error_says_how_to_make_them(
     call: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit, match="2"):

@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_simulations_are_those_of_their_numbers(whole: Path) -> None:
+def test_simulations_depend_on_their_numbers(whole: Path) -> None:
     assert_same_density(density(whole)[-5:], simulate(Plumes.draw(range(NUM - 5, NUM), 3), SMALL))
     group = zarr.open_group(whole, mode="r")
     assert np.array_equal(np.asarray(group["radius"]), Plumes.draw(range(NUM), 3).radius)
@@ -39,7 +39,7 @@ def test_simulations_are_those_of_their_numbers(whole: Path) -> None:
     assert group.attrs["aenp"]
 
 
-def test_stopped_and_started_again_it_goes_on(whole: Path, tmp_path: Path) -> None:
+def test_stopped_and_started_again_it_continues(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "part.zarr"
     work = generate(out, NUM, seed=3, box=SMALL, workers=1)
     next(work), next(work)
@@ -71,12 +71,12 @@ def test_splits_are_by_simulation(whole: Path) -> None:
     assert np.array_equal(np.concatenate(parts), density(whole))
 
 
-def test_missing_data_are_an_error_that_tells_how_to_make_them(tmp_path: Path) -> None:
+def test_missing_data_raise_an_error_that_says_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="aenp data smoke --num 6000 --out"):
         load(tmp_path / "none.zarr", "train")
 
 
-def test_what_is_no_data_set_is_said_to_be_none(tmp_path: Path) -> None:
+def test_other_files_and_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
     zarr.create_group(tmp_path / "group")
@@ -86,7 +86,7 @@ def test_what_is_no_data_set_is_said_to_be_none(tmp_path: Path) -> None:
                 use(tmp_path / name)
 
 
-def test_a_chunk_that_could_not_be_written_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_was_not_written_is_not_marked_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: zarr.Array, *_: object) -> None:
         raise OSError("no space left on device")
 

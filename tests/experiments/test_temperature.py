@@ -1,4 +1,4 @@
-"""The experiment with surface temperatures: regions and periods that do not mix, and what is drawn and found."""
+"""The experiment with surface temperatures: regions and periods do not mix, and figures and findings are right."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,14 +23,14 @@ from aenp.process import NeuralProcess
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_what_is_tested_on_is_later_than_what_is_trained_on(split: str) -> None:
+def test_test_data_are_later_than_training_data(split: str) -> None:
     parts = SPLITS[split]
     inside, _ = parts.tests.values()
     assert parts.train.period[1] < parts.validation.period[0] and parts.validation.period[1] < inside.period[0]
     assert inside.region == parts.train.region
 
 
-def test_out_of_distribution_tasks_lie_out_of_the_domain(climate: Path) -> None:
+def test_out_of_distribution_tasks_lie_outside_the_domain(climate: Path) -> None:
     experiment = Temperature(climate)
     fixed_inputs = experiment.model("convcnp", "approx").fixed_inputs
     tests = experiment.tests(32, seed=1)
@@ -66,7 +66,7 @@ def _windows(experiment: PointTemperature, test: str) -> Windows:
     return experiment._windows(experiment._test_points()[test])
 
 
-def test_a_point_is_a_node_with_all_that_is_known_of_it(climate: Path) -> None:
+def test_a_point_is_a_node_with_all_that_is_known_about_it(climate: Path) -> None:
     points = PointTemperature(climate)._every
     places = np.stack([points.latitude, points.longitude], axis=-1)
     assert len(np.unique(places, axis=0)) == len(places)
@@ -105,7 +105,7 @@ def test_local_effects_are_compared_with_elevation_on_land() -> None:
 
 
 class Lapse(NeuralProcess):
-    """The mean of the context and, where it may know its place, three quarters less for each unit of latitude."""
+    """The mean of the context and, with its fixed inputs on, three quarters less for each unit of latitude."""
 
     def encode(self, task: Task) -> Tensor:
         return task.yc.mean(dim=1, keepdim=True)
@@ -147,7 +147,7 @@ def test_local_effects_are_drawn_in_kelvin_as_what_the_place_adds(
 
 
 @pytest.mark.parametrize(("case", "slope"), [(GRIDDED, -6.0), (PLANE, -4.0)])
-def test_findings_are_in_kelvin_and_negative_where_height_makes_colder(
+def test_findings_are_in_kelvin_and_negative_where_it_is_colder_higher_up(
     case: tuple[type[Experiment], str, str], slope: float, tmp_path: Path
 ) -> None:
     experiment, *days = case
@@ -156,17 +156,17 @@ def test_findings_are_in_kelvin_and_negative_where_height_makes_colder(
 
 
 @pytest.mark.parametrize("experiment", [Temperature, PointTemperature])
-def test_findings_tell_of_each_approximate_model(climate: Path, experiment: type[Experiment]) -> None:
+def test_findings_cover_each_approximate_model(climate: Path, experiment: type[Experiment]) -> None:
     models = {"convcnp-approx": experiment(climate).model("convcnp", "approx")}
     assert "| ConvCNP (T~) |" in experiment(climate).findings(models, seed=0)
 
 
-def test_without_data_or_with_an_unknown_split_the_error_tells_what_is_wanted() -> None:
+def test_without_data_or_with_an_unknown_split_the_error_says_what_is_needed() -> None:
     with pytest.raises(ValueError, match="needs --data, a directory with era5_italy"):
         Temperature().source()
     with pytest.raises(ValueError, match="needs --data, a directory with era5_gsod"):
         PointTemperature().source()
-    with pytest.raises(FileNotFoundError, match=r"era5_italy.* does not exist, which era5-2d reads"):
+    with pytest.raises(FileNotFoundError, match=r"era5_italy.* does not exist; era5-2d needs it"):
         Temperature(Path("nowhere")).source()
     with pytest.raises(ValueError, match="are for the split italy, not paper: train some"):
         Temperature(split="paper").shipped_models()

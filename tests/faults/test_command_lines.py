@@ -1,4 +1,4 @@
-"""Wrong command lines: each is told in one line and with exit code 2, and nothing is written."""
+"""Wrong command lines: each prints one line and exits with code 2, and nothing is written."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ NO_FILE = ("directory", "text.csv/new.nc", 300 * "x")
 
 @dataclass(frozen=True)
 class Line:
-    """A valid command line after its command, and what each option must not be; "" stands for its first word."""
+    """A valid command line after its command, and invalid values of each option; "" stands for its first word."""
 
     words: str
     wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ QUICK = [("data", 0), ("fit", 0), ("fit", 1), ("models", 0), ("plot", 0), ("pred
 
 
 def misspelt(word: str, random: Random) -> str:
-    """The word with a letter too many."""
+    """The word with an extra letter."""
     at = random.randrange(2, len(word))
     return word[:at] + random.choice("jqxz") + word[at:]
 
@@ -197,7 +197,7 @@ def wrong_line(random: Random) -> list[str]:
 
 
 def wrong_lines(count: int) -> list[tuple[str, ...]]:
-    """So many different ones."""
+    """This many different ones."""
     random = Random(0)
     lines: dict[tuple[str, ...], None] = {}
     while len(lines) < count:
@@ -210,7 +210,7 @@ WRONG = wrong_lines(300)
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with what the command lines name, the good and the bad."""
+    """A directory with the valid and invalid files that the command lines name."""
     place = tmp_path_factory.mktemp("place")
     write_models(place)
     write_data(place)
@@ -230,7 +230,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_models(place: Path) -> None:
-    """A process on the line, one in the plane, a model of fields, and what is none of them."""
+    """A process on the line, one in the plane, a model of fields, and files that are none of these."""
     torch.manual_seed(0)
     save(TNP(1, 1, attention="spectral", dim=8, heads=2, layers=1), place / "process.safetensors")
     process = PTTNP(2, 1, attention="spectral", dim=8, heads=2, layers=1, pseudo_tokens=4)
@@ -265,7 +265,7 @@ def write_data(place: Path) -> None:
 
 
 def contents(place: Path) -> dict[str, tuple[int, int]]:
-    """What is there, with times and sizes."""
+    """All files, with times and sizes."""
     return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in place.rglob("*")}
 
 
@@ -274,7 +274,7 @@ def is_one_line(text: str) -> bool:
 
 
 @pytest.mark.parametrize("words", WRONG, ids=lambda words: " ".join(words)[:100])
-def test_a_wrong_command_line_is_told_in_one_line(
+def test_a_wrong_command_line_prints_one_line(
     words: tuple[str, ...], place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
@@ -282,9 +282,9 @@ def test_a_wrong_command_line_is_told_in_one_line(
     before = contents(place)
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    printed, told = capfd.readouterr()
+    printed, error = capfd.readouterr()
     assert (stop.value.code, printed) == (2, "")
-    assert is_one_line(told), told
+    assert is_one_line(error), error
     assert contents(place) == before
 
 
@@ -293,7 +293,7 @@ def test_a_wrong_command_line_is_told_in_one_line(
     [*Random(1).sample(WRONG, 3), ("fit", "bad.grib", "--out", "new/fit")],
     ids=lambda words: " ".join(words)[:100],
 )
-def test_a_wrong_command_line_is_told_in_one_line_by_a_process_of_its_own(words: tuple[str, ...], place: Path) -> None:
+def test_a_wrong_command_line_prints_one_line_in_a_process_of_its_own(words: tuple[str, ...], place: Path) -> None:
     before = contents(place)
     command = [sys.executable, "-c", "from aenp.cli import main; main()", *words]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=600)
@@ -303,7 +303,7 @@ def test_a_wrong_command_line_is_told_in_one_line_by_a_process_of_its_own(words:
 
 
 @pytest.mark.parametrize(("command", "number"), QUICK)
-def test_without_their_faults_the_command_lines_work(
+def test_without_faults_the_command_lines_work(
     command: str, number: int, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in place.glob("*.*"):

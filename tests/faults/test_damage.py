@@ -1,4 +1,4 @@
-"""Files from anyone: damaged or hostile ones are refused with a sentence, run no code and take no memory."""
+"""Untrusted files: damaged or hostile ones are refused with a clear message, run no code and take no memory."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path: Path) -> None:
-    """Or, where the damage is to a part that nothing reads, the run ends as it would have."""
+    """Or, if nothing reads the damaged part, the run ends as it would have."""
     model = small_model()
     train(model, SOURCE, RECIPE, tmp_path)
     file = tmp_path / "last.ckpt"
@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_damaged_data_set_is_refused(tmp_path: Path) -> None:
-    """Each file in turn: reading it fails with a sentence, or gives the same densities."""
+    """Each file in turn: reading it fails with a clear message, or gives the same densities."""
     out = tmp_path / "smoke.zarr"
     assert list(generate(out, 10, box=Box(size=16, obstacle=(8.0, 12.0), obstacle_radius=2.0, steps=2), workers=1))
     expected, refused = load(out, "train"), 0
@@ -183,7 +183,7 @@ def test_a_checkpoint_whose_optimiser_does_not_fit_is_refused(damage: str, tmp_p
         ({"password": 1}, "password"),
     ],
 )
-def test_a_hostile_run_is_not_obeyed(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_hostile_settings_of_a_run_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"settings": SETTINGS | settings, "commands": []}))
     before = (tmp_path / "run.json").read_bytes()
     with pytest.raises(ValueError, match=message.replace("|", r"\|")):
@@ -194,7 +194,7 @@ def test_a_hostile_run_is_not_obeyed(settings: dict[str, Any], message: str, tmp
 @pytest.mark.parametrize(
     "text", ["", "[]", "nonsense", '{"settings": {}}', "[" * 100_000, '{"settings": 1, "commands": 2}']
 )
-def test_what_does_not_describe_a_run_is_refused(text: str, tmp_path: Path) -> None:
+def test_invalid_run_files_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match=r"run\.json does not describe a run"):
         train_model(tmp_path, RunConfig("gp"), resume=True)
@@ -246,7 +246,7 @@ for file in sys.argv[1:]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
 def test_a_file_that_describes_a_huge_model_takes_no_memory(tmp_path: Path) -> None:
-    """Within 256 MB each is refused with a sentence."""
+    """Within 256 MB each is refused with a clear message."""
     files = []
     for number, model in enumerate(MODELS):
         files.append(str(tmp_path / f"{number}.safetensors"))

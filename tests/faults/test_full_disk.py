@@ -28,15 +28,15 @@ TNP_ON_GP = ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--threads"
 
 @dataclass(frozen=True)
 class Limited:
-    """A job in a process that can write no file of more than so many bytes, as if the disk were full then."""
+    """A job in a process that cannot write files of more than `limit` bytes, as if the disk were full."""
 
     job: Job
-    most: int
+    limit: int
 
     def __call__(self, out: Path) -> None:
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(out.parent.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self.most, self.most))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit, self.limit))
         try:
             self.job(out)
         finally:
@@ -49,12 +49,12 @@ def files(place: Path) -> dict[str, bytes]:
     return {str(file.relative_to(place)): file.read_bytes() if file.is_file() else b"" for file in place.rglob("*")}
 
 
-def is_told(job: Job, out: Path, most: int) -> bool:
-    """Whether the job tells in one sentence that the disk is full."""
-    code = exit_code(Limited(job, most), out)
-    printed, told = ((out.parent.parent / name).read_text() for name in ("stdout", "stderr"))
-    lines = told.split("\n")
-    return (code, printed) == (2, "") and [line[:6] for line in lines if line] == ["aenp: "] and "disk" in told
+def reports_full_disk(job: Job, out: Path, limit: int) -> bool:
+    """Whether the job reports in one sentence that the disk is full."""
+    code = exit_code(Limited(job, limit), out)
+    printed, error = ((out.parent.parent / name).read_text() for name in ("stdout", "stderr"))
+    lines = error.split("\n")
+    return (code, printed) == (2, "") and [line[:6] for line in lines if line] == ["aenp: "] and "disk" in error
 
 
 def command(out: Path, words: tuple[str, ...]) -> None:
@@ -78,7 +78,7 @@ def test_prediction(job: Job, name: str, last: str, tmp_path: Path) -> None:
     assert exit_code(job, out) == 0
     before = files(out.parent)
     write_model_and_stations(tmp_path, seed=1)
-    assert is_told(job, out, len(before[last]) // 2)
+    assert reports_full_disk(job, out, len(before[last]) // 2)
     assert files(out.parent) == before
 
 
@@ -87,20 +87,20 @@ def test_training(tmp_path: Path) -> None:
     assert exit_code(partial(command, words=(*TNP_ON_GP, "--steps", "2")), out) == 0
     before = files(out)
     further = partial(command, words=(*TNP_ON_GP, "--steps", "4", "--resume"))
-    assert is_told(further, out, len(before["last.ckpt"]) // 2)
+    assert reports_full_disk(further, out, len(before["last.ckpt"]) // 2)
     after = files(out)
     assert all(after[name] == before[name] for name in ("last.ckpt", "model.safetensors"))
     assert not [name for name in files(tmp_path) if ".part" in name or name.startswith("tmp")]
 
 
-@pytest.mark.parametrize(("most", "begun"), [(200, False), (1000, True)])
-def test_data_generation(most: int, begun: bool, tmp_path: Path) -> None:
-    """Of a data set that cannot be begun nothing is left; one that was begun goes on later."""
+@pytest.mark.parametrize(("limit", "started"), [(200, False), (1000, True)])
+def test_data_generation(limit: int, started: bool, tmp_path: Path) -> None:
+    """Nothing is left of a data set that cannot be started; one that was started continues later."""
     out = tmp_path / "place/smoke.zarr"
     out.parent.mkdir()
     job = partial(command, words=("data", "smoke", "--num", "1", "--workers", "1"))
-    assert is_told(job, out, most)
-    assert out.exists() == begun and not [name for name in files(out.parent) if ".part" in name]
+    assert reports_full_disk(job, out, limit)
+    assert out.exists() == started and not [name for name in files(out.parent) if ".part" in name]
     assert exit_code(job, out) == 0
     assert np.array_equal(zarr.open_array(out, path="density", mode="r"), simulate(Plumes.draw(range(1), 0)))
 
@@ -124,12 +124,12 @@ def reproduce(out: Path) -> None:
     command(out, ("reproduce", "gp"))
 
 
-@pytest.mark.parametrize("most", [1000, 70_000, 100_000], ids=["a figure", "the page", "the scores"])
-def test_reproduction(most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [1000, 70_000, 100_000], ids=["a figure", "the page", "the scores"])
+def test_reproduction(limit: int, tmp_path: Path) -> None:
     out = tmp_path / "place/results"
     assert exit_code(reproduce, out) == 0
     before = files(out.parent)
-    assert is_told(reproduce, out, most)
+    assert reports_full_disk(reproduce, out, limit)
     assert files(out.parent) == before
 
 

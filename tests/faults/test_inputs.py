@@ -1,7 +1,7 @@
-"""A fuzz: whatever is thrown at a model or a public function, it gives the right finite numbers or says what is wrong.
+"""A fuzz test: models and public functions return the right finite numbers for any input, or say what is wrong.
 
 Each test runs this file as a program, as users would run their own: without the checks of shapes, with warnings as
-errors, and with so little memory that an array out of hand ends the program and not the machine.
+errors, and with limited memory, so that a huge array ends the program and not the machine.
 """
 
 import copy
@@ -32,9 +32,9 @@ from catalogue import CASES, build
 TESTS = Path(__file__).parent.parent
 FAMILIES = sorted({name.split("-")[0] for name, _ in CASES})
 INPUTS = {"relaxedconvcnp": 1000, "functions": 6000}
-"How many, where not 1500."
+"How many inputs, if not 1500."
 MEMORY = 5 * 2**30
-"Bytes that a program may take beyond those it starts out with."
+"Bytes that a program may take beyond those it starts with."
 FLOATS = (torch.float32, torch.float64)
 DTYPES = (torch.int64, torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.complex64, *FLOATS)
 WILD = (torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 3e38, 1e16, 1e-30)
@@ -45,14 +45,14 @@ Arguments = dict[str, Any]
 Values = list[Tensor]
 
 
-class Thrown(NamedTuple):
-    """One input, and what is to come of it."""
+class Case(NamedTuple):
+    """One input, and the expected outcome."""
 
     call: Callable[[], Values]
     clean: Callable[[], Values | None]
-    "The same numbers in a plain way, if they can be had; asked for where the call gives any."
+    "The same numbers computed plainly, if possible; called only if `call` returns numbers."
     words: str
-    "Of which an error has to name one; empty if there must be none."
+    "Words of which an error must contain one; empty if there must be no error."
     tolerance: float = 1e-3
 
 
@@ -68,7 +68,7 @@ def test_random_inputs_give_the_right_numbers_or_say_what_is_wrong(subject: str)
 
 
 def main(subject: str, inputs: int) -> None:
-    """Throws the inputs, tells what came out, and ends with an error if that should not have been."""
+    """Tries the inputs, prints the outcomes, and fails if any of them is wrong."""
     torch.set_num_threads(1)
     cases = [key for key in CASES if key[0].split("-")[0] == subject]
     models = {key: build(*key) for key in cases}
@@ -78,9 +78,9 @@ def main(subject: str, inputs: int) -> None:
         rng = random.Random(f"{subject} {number}")
         torch.manual_seed(number)
         key = cases[number % len(cases)] if cases else None
-        label, thrown = function_input(rng) if key is None else model_input(models[key], rng)
+        label, case = function_input(rng) if key is None else model_input(models[key], rng)
         try:
-            outcomes[outcome(thrown)] += 1
+            outcomes[outcome(case)] += 1
         except AssertionError as fault:
             faults.append(f"input {number}, {key or ''} {label}: {fault}")
     print(*faults[:50], f"{len(faults)} faults", dict(outcomes), sep="\n")
@@ -89,42 +89,42 @@ def main(subject: str, inputs: int) -> None:
 
 
 def limit_memory() -> None:
-    """Where the system can: a larger array is then an error, of which none may come out."""
+    """Limits the memory on Linux: an array that is too large is then an error, which counts as a fault."""
     if sys.platform != "linux":
         return
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    most = used + MEMORY if hard == resource.RLIM_INFINITY else min(used + MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    limit = used + MEMORY if hard == resource.RLIM_INFINITY else min(used + MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def outcome(thrown: Thrown) -> str:
-    """Whether a call gives `numbers`, which are right, or an `error`, which is well told; else an AssertionError."""
+def outcome(case: Case) -> str:
+    """`numbers` if a call returns the right ones, `error` if it raises a clear one; otherwise an AssertionError."""
     try:
-        values = thrown.call()
+        values = case.call()
     except ValueError as error:
-        if thrown.words and re.search(thrown.words, str(error)):
+        if case.words and re.search(case.words, str(error)):
             return "error"
-        raise AssertionError(f"an error that names none of {thrown.words!r}: {error}") from error
+        raise AssertionError(f"an error that names none of {case.words!r}: {error}") from error
     except Exception as error:
         raise AssertionError(f"{type(error).__name__}: {error}") from error
     assert all(bool(value.isfinite().all()) for value in values), "numbers that are not finite"
     try:
-        expected = thrown.clean()
+        expected = case.clean()
     except Exception as error:
         raise AssertionError(f"numbers where there should be an error: {error}") from error
     if expected is not None:
-        near = {"rtol": thrown.tolerance, "atol": thrown.tolerance, "check_dtype": False}
+        near = {"rtol": case.tolerance, "atol": case.tolerance, "check_dtype": False}
         torch.testing.assert_close(values, expected, **near)
     return "numbers"
 
 
-# Twists: each changes some of the arguments in place, and gives the words of which an error has to name one, or none if
+# Twists: each changes some of the arguments in place, and returns words of which an error must contain one, or none if
 # there must be no error.
 
 
 def layout(raw: Arguments, rng: random.Random) -> str:
-    """The same values laid out otherwise, or one task's for all."""
+    """The same values in another memory layout, or one task's values for all."""
     name = some_tensor(raw, rng)
     value = raw[name]
     raw[name] = rng.choice(
@@ -166,14 +166,14 @@ def shape(raw: Arguments, rng: random.Random) -> str:
 
 
 def kind(raw: Arguments, rng: random.Random) -> str:
-    """No tensor at all."""
+    """Not a tensor at all."""
     name = some_tensor(raw, rng)
     raw[name] = rng.choice([None, 1.0, "x", [[[0.0]]], raw[name].numpy(force=True)])
     return f"{name}|three tensors"
 
 
 def wild(raw: Arguments, rng: random.Random) -> str:
-    """A value that is not finite or hardly so, in one place or everywhere."""
+    """A value that is not finite or barely so, in one place or everywhere."""
     name = some_tensor(raw, rng)
     value = raw[name] = raw[name].clone()
     if value.is_floating_point() and value.numel():
@@ -202,7 +202,7 @@ def far(raw: Arguments, rng: random.Random) -> str:
 
 
 def mask(raw: Arguments, rng: random.Random) -> str:
-    """Points that do not count, perhaps all of them, or what is no such mask."""
+    """Points that do not count, perhaps all of them, or an invalid mask."""
     name, x = rng.choice([("context_mask", raw["xc"]), ("target_mask", raw["xt"])])
     some = torch.rand(x.shape[:2]) < rng.choice([0.0, 0.5, 0.9])
     raw[name] = rng.choice([some] * 7 + [some[:, :0], some.float(), some.T])
@@ -236,7 +236,7 @@ def some_tensor(raw: Arguments, rng: random.Random) -> str:
 
 
 def twisted(raw: Arguments, twists: Sequence[Callable[[Arguments, random.Random], str]], rng: random.Random) -> str:
-    """Some twists in a row, as far as one leaves what the next can work on; the words of an error."""
+    """Several twists in a row, as long as the next one can be applied; returns the words of an error."""
     words = []
     for twist in rng.sample(twists, rng.randint(0, 3)):
         try:
@@ -260,7 +260,7 @@ def task_arguments(dim_x: int, rng: random.Random) -> Arguments:
 
 
 def cleaned(raw: Arguments) -> list[Arguments]:
-    """The tasks one by one, with the points that count alone and their values in fresh memory."""
+    """The tasks one by one, with only the points that count, and their values in fresh memory."""
     values = {name: raw[name].detach() for name in ("xc", "yc", "xt", "yt") if raw[name] is not None}
     kept = {"c": counted(raw["yc"], raw["context_mask"]), "t": targets(raw)}
     return [
@@ -288,7 +288,7 @@ def is_large(raw: Arguments) -> bool:
     return any(bool((value.abs() > LARGE).any()) for value in values)
 
 
-# What a model is asked for: numbers at the targets that count, one task after the other.
+# What a model computes: numbers at the targets that count, one task after the other.
 
 
 def called(model: NeuralProcess, raw: Arguments) -> Values:
@@ -321,8 +321,8 @@ def moments(prediction: Distribution, raw: Arguments) -> Values:
 STATES = (*[""] * 7, "autocast", "autocast", "half", "bfloat16", "double")
 
 
-def model_input(model: NeuralProcess, rng: random.Random) -> tuple[str, Thrown]:
-    """A task out of shape for a model in some state."""
+def model_input(model: NeuralProcess, rng: random.Random) -> tuple[str, Case]:
+    """A distorted task for a model in some state."""
     raw = task_arguments(model.dim_x, rng)
     words = [twisted(raw, OF_TASKS, rng)]
     what, state = rng.choice([called, called, called_with_tensors, predicted, scored, sampled]), rng.choice(STATES)
@@ -348,24 +348,24 @@ def model_input(model: NeuralProcess, rng: random.Random) -> tuple[str, Thrown]:
         return [torch.cat(apart, dim=-2 if apart[0].ndim > 1 else 0)] if apart else None
 
     tolerance = 0.3 if state == "autocast" else 1e-3
-    return f"{what.__name__} {state}", Thrown(call, clean, "|".join(filter(None, words)), tolerance)
+    return f"{what.__name__} {state}", Case(call, clean, "|".join(filter(None, words)), tolerance)
 
 
 def mixed_precision(on: bool) -> AbstractContextManager[object]:
     return torch.autocast("cpu", torch.bfloat16) if on else nullcontext()
 
 
-# What the public functions are given, each with some of it out of shape.
+# Inputs of the public functions, some of them distorted.
 
 
 def none() -> None:
     """Nothing to compare with."""
 
 
-def a_task(rng: random.Random) -> Thrown:
+def a_task(rng: random.Random) -> Case:
     raw = task_arguments(rng.randint(1, 4), rng)
     words = twisted(raw, OF_TASKS, rng)
-    return Thrown(lambda: points_of(Task(**raw)), lambda: joined([raw]), words)
+    return Case(lambda: points_of(Task(**raw)), lambda: joined([raw]), words)
 
 
 def points_of(task: Task) -> Values:
@@ -382,19 +382,19 @@ def joined(raws: Sequence[Arguments]) -> Values:
     return [torch.cat([row[name][0] for row in rows]) for name in rows[0]]
 
 
-def stacked(rng: random.Random) -> Thrown:
+def stacked(rng: random.Random) -> Case:
     dims = [rng.choice([2, 2, 2, 3]) for _ in range(rng.randint(0, 3))]
     raws = [task_arguments(dim_x, rng) for dim_x in dims]
     words = [twisted(raw, OF_TASKS, rng) for raw in raws if rng.random() < 0.3]
     extra = rng.choice([[]] * 9 + [[None]])
-    return Thrown(
+    return Case(
         lambda: points_of(Task.stack([*(Task(**raw) for raw in raws), *extra])),
         lambda: joined(raws),
         "|".join(["dim_x", "yt", "task", *filter(None, words)]),
     )
 
 
-def shifted(rng: random.Random) -> Thrown:
+def shifted(rng: random.Random) -> Case:
     raw = task_arguments(2, rng)
     offset = an_offset(rng)
 
@@ -402,18 +402,18 @@ def shifted(rng: random.Random) -> Thrown:
         moved = torch.as_tensor(offset).to(raw["xc"])
         return joined([{**raw, "xc": raw["xc"] + moved, "xt": raw["xt"] + moved}])
 
-    return Thrown(lambda: points_of(Task(**raw).shift(offset)), clean, "a shift|xc|xt")
+    return Case(lambda: points_of(Task(**raw).shift(offset)), clean, "a shift|xc|xt")
 
 
 def an_offset(rng: random.Random) -> Any:
-    """A vector in the plane, or what is none."""
+    """A vector in the plane, or an invalid one."""
     good = [1.5, -2, [0.5, 1.0], (3.0, 4.0), torch.tensor(2), torch.tensor([1.0, 2.0]), torch.ones(1).expand(2)]
     size = [torch.ones(3), torch.ones(2, 2), torch.ones(1, 2), torch.ones(0), [1.0, [2.0]], [1.0, 2.0, 3.0]]
     other = [torch.nan, torch.inf, [1e30, 0.0], "x", None, 1j, torch.tensor([1j, 0.0]), {}]
     return rng.choice([*good, *good, *size, *other])
 
 
-def with_other_targets(rng: random.Random) -> Thrown:
+def with_other_targets(rng: random.Random) -> Case:
     raw = task_arguments(rng.randint(1, 4), rng)
     task = Task(**raw)
     context = {name: raw[name] for name in ("xc", "yc", "context_mask")}
@@ -423,10 +423,10 @@ def with_other_targets(rng: random.Random) -> Thrown:
     def call() -> Values:
         return points_of(task.with_targets(raw["xt"], raw["yt"], raw["target_mask"]))
 
-    return Thrown(call, lambda: joined([raw]), words)
+    return Case(call, lambda: joined([raw]), words)
 
 
-def found_scales(rng: random.Random) -> Thrown:
+def found_scales(rng: random.Random) -> Case:
     find = rng.choice([aenp.points_per_unit, aenp.wavelengths])
     raw = task_arguments(rng.randint(1, 4), rng)
     words = twisted(raw, OF_TASKS, rng)
@@ -435,10 +435,10 @@ def found_scales(rng: random.Random) -> Thrown:
         rows = cleaned(raw)
         return [torch.tensor(find([Task(**row) for row in rows]))] if all(row["xt"].shape[1] for row in rows) else None
 
-    return Thrown(lambda: [torch.tensor(find(Task(**raw)))], clean, f"two distinct points|{words}".strip("|"))
+    return Case(lambda: [torch.tensor(find(Task(**raw)))], clean, f"two distinct points|{words}".strip("|"))
 
 
-def found_domain(rng: random.Random) -> Thrown:
+def found_domain(rng: random.Random) -> Case:
     raws = [task_arguments(rng.choice([1, 1, 1, 2]), rng) for _ in range(rng.randint(0, 3))]
     words = [twisted(raw, OF_TASKS, rng) for raw in raws]
 
@@ -446,14 +446,14 @@ def found_domain(rng: random.Random) -> Thrown:
         points = torch.cat([row[name][0].double() for raw in raws for row in cleaned(raw) for name in ("xc", "xt")])
         return [torch.stack([points.amin(0), points.amax(0)], dim=1)]
 
-    return Thrown(
+    return Case(
         lambda: [torch.tensor(FixedInputs.domain_of(Task(**raw) for raw in raws), dtype=torch.float64)],
         clean,
         "|".join(["task", "dim_x", *filter(None, words)]),
     )
 
 
-def fixed_inputs(rng: random.Random) -> Thrown:
+def fixed_inputs(rng: random.Random) -> Case:
     dim_x = rng.randint(1, 4)
     bounds = rng.choice([None, (0.2, 0.6), (None, 0.5), (0.5, 0.5), (-torch.inf, torch.inf)])
     options: Arguments = {"num": 3, "width": 4, "domain": [bounds] * dim_x, "fourier": rng.choice([0, 2])}
@@ -479,10 +479,10 @@ def fixed_inputs(rng: random.Random) -> Thrown:
         torch.manual_seed(int(1e6 * seed))
         return [FixedInputs(dim_x, **{**options, **wrong}).eval()(x).detach()]
 
-    return Thrown(lambda: call(raw["x"]), lambda: call(raw["x"].clone()), words)
+    return Case(lambda: call(raw["x"]), lambda: call(raw["x"].clone()), words)
 
 
-def moved(rng: random.Random) -> Thrown:
+def moved(rng: random.Random) -> Case:
     motion = Euclidean(rng.randint(1, 4)).sample()
     raw = {"matrix": motion.matrix, "offset": motion.offset, "points": torch.rand(3, len(motion.offset))}
     words = twisted(raw, ANY, rng)
@@ -497,10 +497,10 @@ def moved(rng: random.Random) -> Thrown:
         values = Motion(raw["matrix"], raw["offset"])(raw["points"])
         return [values[small()]]
 
-    return Thrown(call, lambda: [expected()[small()]], f"orthogonal|{words}".strip("|"), 0.02)
+    return Case(call, lambda: [expected()[small()]], f"orthogonal|{words}".strip("|"), 0.02)
 
 
-def drawn_motion(rng: random.Random) -> Thrown:
+def drawn_motion(rng: random.Random) -> Case:
     kind, size = rng.choice([(Translation, 2), (Translation, 2), (Euclidean, 2), (C, 8), (D, 3), (C, 0)])
     scale, offset, centre = rng.choice([0.0, 1.0, 1e30, torch.nan, torch.inf]), an_offset(rng), an_offset(rng)
 
@@ -510,10 +510,10 @@ def drawn_motion(rng: random.Random) -> Thrown:
         motion = motion.about(centre)
         return [motion.matrix, motion.offset]
 
-    return Thrown(call, none, "translation|offset|centre|needs n")
+    return Case(call, none, "translation|offset|centre|needs n")
 
 
-def likelihood(rng: random.Random) -> Thrown:
+def likelihood(rng: random.Random) -> Case:
     make = rng.choice([Normal, NormalMixture])
     min_scale = rng.choice([1e-3, 1e-3, 0.5, 1.0, 0.0, -1.0, torch.nan, torch.inf])
     size = rng.choice([1.0, 1.0, 1e14])
@@ -524,10 +524,10 @@ def likelihood(rng: random.Random) -> Thrown:
         prediction = make(min_scale=min_scale)(numbers)
         return [prediction.mean, prediction.stddev, prediction.log_prob(torch.zeros(prediction.batch_shape))]
 
-    return Thrown(lambda: call(raw["raw"]), lambda: call(raw["raw"].clone()), f"min_scale|{words}".strip("|"))
+    return Case(lambda: call(raw["raw"]), lambda: call(raw["raw"].clone()), f"min_scale|{words}".strip("|"))
 
 
-def score(rng: random.Random) -> Thrown:
+def score(rng: random.Random) -> Case:
     make = rng.choice([Normal, NormalMixture])
     prediction = make()(torch.randn(2, 3, 2 * make().num_params))
     level = rng.choice([0.5, 0.9, 0.0, 1.0, torch.nan, -0.1, 2.0])
@@ -537,15 +537,15 @@ def score(rng: random.Random) -> Thrown:
     def call(y: Tensor) -> Values:
         return [crps(prediction, y), covered(prediction, y, level)]
 
-    return Thrown(lambda: call(raw["y"]), lambda: call(raw["y"].clone()), f"level|{words}".strip("|"))
+    return Case(lambda: call(raw["y"]), lambda: call(raw["y"].clone()), f"level|{words}".strip("|"))
 
 
-def equivariance(rng: random.Random) -> Thrown:
+def equivariance(rng: random.Random) -> Case:
     model = build(rng.choice(["tnp-exact", "convcnp-exact"]), 1)
     motion = Translation(rng.choice([1, 1, 1, 2])).element(3.0)
     raw = task_arguments(1, rng)
     words = twisted(raw, OF_TASKS, rng)
-    return Thrown(
+    return Case(
         lambda: [torch.tensor(equivariance_error(model, Task(**raw), motion))],
         lambda: None if is_large(raw) else [torch.tensor(0.0)],
         f"points of shape|masked|{words}".strip("|"),
@@ -553,12 +553,12 @@ def equivariance(rng: random.Random) -> Thrown:
     )
 
 
-def counts(rng: random.Random) -> Thrown:
+def counts(rng: random.Random) -> Case:
     model, task = build("cnp", 1), Task(**task_arguments(1, rng))
     number = rng.choice([-1, 0, 1, 3, 10**9])
     if number < 10**9 and rng.random() < 0.5:
-        return Thrown(lambda: [aenp.ar_sample(model, task, number)], none, "num_samples")
-    return Thrown(lambda: [aenp.predict(model, task, number).mean], lambda: [aenp.predict(model, task).mean], "chunk")
+        return Case(lambda: [aenp.ar_sample(model, task, number)], none, "num_samples")
+    return Case(lambda: [aenp.predict(model, task, number).mean], lambda: [aenp.predict(model, task).mean], "chunk")
 
 
 FUNCTIONS = (
@@ -578,7 +578,7 @@ FUNCTIONS = (
 )
 
 
-def function_input(rng: random.Random) -> tuple[str, Thrown]:
+def function_input(rng: random.Random) -> tuple[str, Case]:
     function = rng.choice(FUNCTIONS)
     return function.__name__, function(rng)
 

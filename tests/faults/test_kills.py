@@ -1,4 +1,4 @@
-"""Interruptions: what is killed, at any moment, leaves no half-written file, and started again it ends the same."""
+"""Interruptions: a process killed at any moment leaves no half-written file, and ends the same if started again."""
 
 import os
 import resource
@@ -38,7 +38,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
 WRITING = os.O_WRONLY | os.O_RDWR
 
 FORKS = get_context("forkserver")
-"Processes come from one that has imported everything, which takes longer than what they do."
+"Processes are forked from one that has imported everything, which takes longer than their jobs."
 FORKS.set_forkserver_preload(
     ["pytest", "aenp.cli", "aenp.earth.maps", "aenp.training.loop", "aenp.experiments.smoke.store", "netCDF4"]
 )
@@ -60,7 +60,7 @@ class Kill:
         return Kill(random.randint(1, changes), random.choice((0.0, random.uniform(0, 0.05))), number, byte)
 
     def prepare(self, place: Path) -> None:
-        """Makes this process die so, when it changes what is in `place`."""
+        """Makes this process die in this way when it changes files in `place`."""
         if self.byte is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -89,7 +89,7 @@ class Kill:
 
 
 def do(job: Job, out: Path, kill: Kill | None) -> None:
-    """Does the job, until it is killed; exits at once, so that a late signal finds nothing but the job."""
+    """Does the job, until it is killed; exits at once, so that a late signal can only hit the job."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     tempfile.tempdir = str(out.parent.parent)
@@ -105,7 +105,7 @@ def do(job: Job, out: Path, kill: Kill | None) -> None:
 
 
 def exit_code(job: Job, out: Path, kill: Kill | None = None) -> int:
-    """How a process ended that did the job."""
+    """The exit code of a process that did the job."""
     process = FORKS.Process(target=do, args=(job, out, kill), daemon=True)
     process.start()
     process.join(600)
@@ -114,15 +114,15 @@ def exit_code(job: Job, out: Path, kill: Kill | None = None) -> int:
 
 
 def killed(job: Job, name: str, place: Path, kills: int, changes: int, size: int, check: Job) -> list[Path]:
-    """What jobs have made that were started again after each of so many kills.
+    """The results of jobs that were started again after each of `kills` kills.
 
     Args:
-        job: what is done.
-        name: of what it makes.
-        place: where, in a directory for each that begins as `before` is.
-        kills: how many.
-        changes: of files that a job makes; it is killed at one of them.
-        size: in bytes, of a file that it writes; it is killed within.
+        job: the job.
+        name: of its result.
+        place: where the results are, each in its own copy of the directory `before`.
+        kills: number of kills.
+        changes: number of changes that a job makes to files; it is killed at one of them.
+        size: bytes of a file that it writes; it is killed within one of them.
         check: what must hold after each kill.
     """
     random, codes, made = Random(0), list[int](), list[Path]()
@@ -144,7 +144,7 @@ def killed(job: Job, name: str, place: Path, kills: int, changes: int, size: int
 
 
 def files(place: Path) -> dict[str, bytes]:
-    """The files in a directory, but for what was not finished."""
+    """The files in a directory, except unfinished ones."""
     found = {str(file.relative_to(place)): file for file in place.rglob("*") if file.is_file()}
     return {name: file.read_bytes() for name, file in found.items() if ".part" not in name}
 
@@ -220,7 +220,7 @@ def predict(out: Path, plot: bool = False) -> None:
     ids=["netcdf", "csv", "zarr", "map"],
 )
 def test_prediction(job: Job, name: str, last: str, changes: int, tmp_path: Path) -> None:
-    """What was there before stays as it was until the new is whole."""
+    """The old file is kept until the new one is complete."""
     before, after = tmp_path / "before", tmp_path / "after"
     for seed, place in enumerate((before, after)):
         write_model_and_stations(tmp_path, seed)

@@ -64,14 +64,14 @@ def test_the_order_of_the_context_does_not_matter(name, dim_x):
 
 @each(PLANE)
 def test_two_points_in_either_order(name, dim_x):
-    """The mean of two points is as near to the one as to the other: an anchor must not be picked by their order."""
+    """The mean of two points is equally near to both: their order must not decide the anchor."""
     model, task = build(name, dim_x), random_task(dim_x, context=2)
     assert_same(model(task.xc.flip(1), task.yc.flip(1), task.xt), model(task))
 
 
 @each(EVERY)
 @pytest.mark.parametrize("left", [0, 1, 5])
-def test_a_masked_point_is_a_dropped_one(name, dim_x, left):
+def test_masked_points_are_ignored(name, dim_x, left):
     model, task = build(name, dim_x), random_task(dim_x)
     mask = torch.zeros(3, 9, dtype=torch.bool)
     mask[:, torch.randperm(9)[:left]] = True
@@ -141,7 +141,7 @@ def test_translations_of_gridded_data(name, dim_x):
 @pytest.mark.parametrize("trained", [False, True], ids=["random", "trained"])
 @pytest.mark.parametrize("gridded", [False, True], ids=["scattered", "gridded"])
 def test_rotations_and_reflections_of_the_lattice(name, dim_x, trained, gridded):
-    """Rotations by 90° and, but for C8, reflections, about any centre."""
+    """Rotations by 90° and, except for C8, reflections, about any centre."""
     model, task = build(name, dim_x), random_task(dim_x)
     if trained:
         train(model)
@@ -177,7 +177,7 @@ def test_reflections_of_points_on_the_models_own_lattice(network, points):
 
 def test_equivcnp_does_not_pool_where_that_breaks_its_symmetry():
     assert aenp.EquivCNP(1, 1, on_grid=True).network.stride == 1
-    with pytest.raises(ValueError, match="on the line network='unet' is for data off the grid"):
+    with pytest.raises(ValueError, match="network='unet' with dim_x=1 needs on_grid=False"):
         aenp.EquivCNP(1, 1, network="unet", on_grid=True)
 
 
@@ -222,7 +222,7 @@ def test_fixed_inputs_break_the_symmetry_inside_the_domain_only(name, dim_x):
 
 
 @each([key for key in APPROX if "concatenate" not in key[0]])
-def test_without_fixed_inputs_it_is_the_exact_model(name, dim_x):
+def test_without_fixed_inputs_a_model_is_the_exact_one(name, dim_x):
     model, task = build(name, dim_x), random_task(dim_x)
     arguments = {
         key: value for key, value in model.arguments.items() if key not in ("fixed_inputs", "fixed_at_targets")
@@ -348,7 +348,7 @@ ON_GRIDS = [
 
 @pytest.mark.parametrize("model", ON_GRIDS)
 @pytest.mark.parametrize("extent", [1e6, 1e14])
-def test_points_far_apart_are_told_instead_of_filling_the_memory(model, extent):
+def test_points_far_apart_raise_instead_of_filling_the_memory(model, extent):
     model = eval(model, NAMES)
     xc = torch.zeros(1, 3, model.dim_x, dtype=torch.float64)
     xt = torch.stack([xc[0, :2], extent + xc[0, :2]])
@@ -418,7 +418,7 @@ limited = pytest.mark.skipif(sys.platform != "linux", reason="the memory of a pr
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ON_GRIDS)
 def test_the_largest_grid_fits_into_six_times_the_largest_array(model):
-    """Without gradients and with them; measured with arrays of a quarter of the size they may have."""
+    """Without gradients and with them; measured with a limit of about a quarter of the usual one."""
     python(MEMORY + LARGEST_GRID.format(model=model))
 
 

@@ -45,7 +45,7 @@ MASKS = pytest.mark.parametrize("mask", [None, torch.tensor([[True, False, True,
 
 @DIMENSIONS
 @MASKS
-def test_tiles_give_the_plain_formula(dim_x, mask):
+def test_tiles_match_the_plain_formula(dim_x, mask):
     values = inputs(dim_x)
     kernel = PairwiseMLP(dim_x, heads=2, width=8).double()
     ours, theirs = kernel(*values, mask), plain_pairwise(kernel.mlp, *values, mask)
@@ -86,7 +86,7 @@ def test_many_tiles_in_single_precision():
 
 @DIMENSIONS
 @MASKS
-def test_spectral_attention_is_its_formula(dim_x, mask):
+def test_spectral_attention_matches_its_formula(dim_x, mask):
     values = inputs(dim_x, size=8)
     frequencies = Frequencies(dim_x, heads=2, size=8, wavelengths=(0.5, 8.0)).double()
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_spectral_attention_passes_gradcheck(dim_x):
 @DIMENSIONS
 @pytest.mark.parametrize("shift", [0.3, 7.3, 100.0])
 def test_attention_sees_differences_only(dim_x, shift):
-    """Before anchoring: in float64, where a shift by itself costs no digits that matter."""
+    """Before anchoring: in float64, where the shift itself loses no significant digits."""
     query, key, value, x, context_x = inputs(dim_x, size=8)
     pairwise = PairwiseMLP(dim_x, heads=2, width=8).double()
     frequencies = Frequencies(dim_x, heads=2, size=8, wavelengths=(0.5, 8.0)).double()
@@ -129,7 +129,7 @@ def test_attention_sees_differences_only(dim_x, shift):
 
 @pytest.mark.parametrize("keys", [0, 3])
 @pytest.mark.parametrize("kind", ["dot", "mlp", "spectral"])
-def test_without_keys_the_answer_is_zero(kind, keys):
+def test_without_keys_the_output_is_zero(kind, keys):
     query, key, value, x, context_x = inputs(1, keys=keys, size=8)
     mask = torch.zeros(2, keys, dtype=torch.bool) if keys else None
     frequencies = Frequencies(1, heads=2, size=8, wavelengths=(0.5, 8.0)).double()
@@ -161,7 +161,7 @@ def test_wavelengths_cover_the_range_in_every_head():
     assert (wavelengths.amin(1) < 0.25).all() and (wavelengths.amax(1) > 4).all()
 
 
-def test_a_head_starts_out_looking_around_the_query():
+def test_heads_initially_attend_near_the_query():
     """The logit of a bare query and key has its peak where they coincide, and each head has its own width."""
     torch.manual_seed(0)
     attention, frequencies = Attention(64, 4, Spectral()), Frequencies(1, 4, 16, (0.1, 10.0))

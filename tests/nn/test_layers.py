@@ -1,4 +1,4 @@
-"""The blocks that models are made of, against what they are by definition."""
+"""The layers that models are made of, against their definitions."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_both_convolutions_on_the_line(kind, size):
     assert torch.autograd.gradcheck(kind.apply, (h, weight))
 
 
-def test_the_fourier_convolution_is_as_good_in_single_precision():
+def test_the_fourier_convolution_is_as_accurate_in_single_precision():
     torch.manual_seed(0)
     h, weight = torch.randn(4, 286, 64), torch.randn(64, 64, 21) / 37
     exact = conv1d(h.mT.double(), weight.double(), padding=10).mT
@@ -82,7 +82,7 @@ def test_on_the_grid_points_go_to_their_own_cells_and_back(dim_x):
 
 
 @pytest.mark.parametrize("dim_x", [1, 2])
-def test_a_constant_field_comes_back_as_it_is(dim_x):
+def test_a_constant_field_is_preserved(dim_x):
     x = torch.rand(1, 9, dim_x, dtype=torch.float64)
     lattice = lattice_around(x, [0.05] * dim_x, margin=30)
     values = FromGrid(on_grid=False, lengthscales=3)(lattice, torch.ones(1, *lattice.shape, 3), x)
@@ -102,7 +102,7 @@ def test_the_lattice_holds_all_points_and_lies_on_the_data(stride):
 
 @pytest.mark.parametrize("poolings", [0, 1, 2])
 def test_a_block_has_its_centre_at_the_mean_of_its_cells(poolings):
-    """Where pooling by means puts what it pools, also with another spacing in each dimension."""
+    """As for pooling by means, also with a different spacing in each dimension."""
     origin = torch.tensor([[[0.3, -7.0]], [[20.0, 1.5]]], dtype=torch.float64)
     i, j = torch.meshgrid(torch.arange(8.0), torch.arange(4.0), indexing="ij")
     places = origin[:, None] + torch.stack([0.25 * i, 2.0 * j], dim=-1)
@@ -124,21 +124,21 @@ def test_a_grid_too_large_for_memory_is_refused():
         lattice_around(x, [0.1, 0.1]).check_size(1, torch.float32)
 
 
-@pytest.mark.parametrize(("gradients", "dtype", "most"), [(False, 4, 225), (True, 4, 56), (False, 8, 112)])
-def test_what_an_array_of_the_grid_holds_is_bounded(gradients, dtype, most):
+@pytest.mark.parametrize(("gradients", "dtype", "largest"), [(False, 4, 225), (True, 4, 56), (False, 8, 112)])
+def test_arrays_of_the_grid_are_bounded(gradients, dtype, largest):
     """A million cells in a batch of four, each with some numbers: fewer with gradients or in double precision."""
     lattice = Lattice(torch.zeros(4, 1, 2), [1.0, 1.0], torch.full((4, 2), 500.0), (500, 500))
     dtype = {4: torch.float32, 8: torch.float64}[dtype]
     with torch.set_grad_enabled(gradients):
-        lattice.check_size(most, dtype)
+        lattice.check_size(largest, dtype)
         with pytest.raises(ValueError, match="4 × 500 × 500 cells"):
-            lattice.check_size(most + 1, dtype)
+            lattice.check_size(largest + 1, dtype)
 
 
-def test_cells_that_the_coordinates_cannot_tell_apart_are_refused():
+def test_cells_too_small_for_the_coordinates_are_refused():
     x = torch.rand(2, 5, 2, dtype=torch.float64) + 1e9
     lattice_around(x, [0.1, 0.1]).check_size(1, torch.float32)
-    with pytest.raises(ValueError, match=r"torch.float32 cannot tell .* 0.1 wide, .* are about 1e\+09"):
+    with pytest.raises(ValueError, match=r"torch.float32 cannot resolve .* 0.1 wide, .* are about 1e\+09"):
         lattice_around(x.float(), [0.1, 0.1]).check_size(1, torch.float32)
 
 
@@ -151,7 +151,7 @@ def test_too_many_context_points_for_a_wide_grid_are_refused():
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
-def test_reading_in_parts_gives_the_same(dim_x, monkeypatch):
+def test_reading_in_parts_gives_the_same_values(dim_x, monkeypatch):
     torch.manual_seed(0)
     grid = torch.randn(3, *[6, 5, 4][:dim_x], 7, dtype=torch.float64, requires_grad=True)
     offset = (torch.rand(3, 11, dim_x, dtype=torch.float64) - 0.5).requires_grad_()
@@ -167,8 +167,8 @@ def test_reading_in_parts_gives_the_same(dim_x, monkeypatch):
     torch.testing.assert_close(read(), whole)
 
 
-def test_half_precision_is_turned_in_full():
-    """Mixed precision brings such channels, which torch does not take for complex numbers."""
+def test_half_precision_is_turned_in_single_precision():
+    """Mixed precision produces such channels, which torch cannot view as complex numbers."""
     torch.manual_seed(0)
     channels, angle = torch.randn(1, 2, 3, 8).bfloat16(), torch.rand(1, 2, 3, 4)
     phases = torch.complex(angle.cos(), angle.sin())
@@ -265,7 +265,7 @@ def test_an_eighth_turn_is_nearly_exact_for_smooth_fields():
     plain = Convolution(2, 2, 3, 9)
 
     def readings(layer, angle):
-        """The response right at the bump, over all group elements: it should not depend on where the bump stands."""
+        """The response right at the bump, over all group elements: it should not depend on where the bump is."""
         row, column = (round(20 + 7 * f(torch.tensor(angle)).item()) for f in (torch.cos, torch.sin))
         return layer(bump(angle), level)[0, row, column]
 
@@ -275,7 +275,7 @@ def test_an_eighth_turn_is_nearly_exact_for_smooth_fields():
     assert error < 0.1 < other
 
 
-def test_from_a_wide_grid_only_what_is_in_reach_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_cells_in_reach_are_read_from_a_wide_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     lattice = Lattice(torch.zeros(1, 1, 2), [1.0, 1.0], torch.full((1, 2), 200.0), (200, 200))
     read, grid = FromGrid(on_grid=False, lengthscales=3), torch.randn(1, 200, 200, 6)
     for corner in (-3.0, 90.0, 190.0):

@@ -1,4 +1,4 @@
-"""Memory: a long run keeps what it frees, where the C library can be told to."""
+"""Memory: a long run reuses what it frees, where the C library can do that."""
 
 import ctypes
 import subprocess
@@ -39,7 +39,7 @@ def faults(how: str) -> int:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs Linux")
 def test_freed_memory_is_used_again() -> None:
-    """By default each step gets its pages anew, at least 32 faults even where pages are of 2 MB."""
+    """By default each step gets new pages, at least 32 faults even with pages of 2 MB."""
     assert faults("default") >= 320
     assert faults("reuse") < 32
 

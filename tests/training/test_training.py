@@ -71,7 +71,7 @@ def test_killed_and_resumed_ends_bit_for_bit_the_same(tmp_path: Path, uninterrup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_saves_and_resumes_bit_for_bit(tmp_path: Path, uninterrupted: Path, number: int) -> None:
+def test_a_stopped_run_saves_and_resumes_bit_for_bit(tmp_path: Path, uninterrupted: Path, number: int) -> None:
     run = start(tmp_path, 200)
     until_saved(run, tmp_path)
     run.send_signal(number)
@@ -95,7 +95,7 @@ def test_model_and_logs_are_written(tmp_path: Path) -> None:
 
 
 def test_training_is_adamw_on_the_stream_with_an_average(tmp_path: Path) -> None:
-    """The run does what a plain loop does, but for a few parameters whose gradients are mere round-off."""
+    """The run does what a plain loop does, except for a few parameters whose gradients are mere round-off."""
     model, plain = small_model(approximate=False), small_model(approximate=False)
     recipe = replace(RECIPE, average=0.5, schedule="constant", weight_decay=0.1)
     train(model, SOURCE, recipe, tmp_path)
@@ -133,7 +133,7 @@ def test_a_budget_in_minutes_ends_on_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert longer.steps > outcome.steps and longer.finished
 
 
-def test_resuming_nothing_is_an_error(tmp_path: Path) -> None:
+def test_resuming_nothing_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no run to resume"):
         train(small_model(), SOURCE, RECIPE, tmp_path, resume=True)
 

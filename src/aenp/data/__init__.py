@@ -1,6 +1,6 @@
-"""Sources of tasks: what draws them from a process, from gridded fields or from stations, and the stream of batches.
+"""Sources of tasks, drawn from a process, from gridded fields or from stations, and the stream of batches.
 
-They know tasks and nothing of models.
+They depend on tasks, not on models.
 """
 
 from aenp.data.gp import GibbsTasks

@@ -19,7 +19,7 @@ def gibbs(
     """k(x, x') = √(2 l l' / (l² + l'²)) exp(−(x − x')² / (l² + l'²)), with the lengthscales l = l(x) and l' = l(x')."""
     x1, l1, x2, l2 = x1[..., None], l1[..., None], x2[..., None, :], l2[..., None, :]
     scale = l1**2 + l2**2
-    # In place, and no smaller than e⁻³⁰: memory and denormal numbers, not arithmetic, are what takes time.
+    # In place, and no smaller than e⁻³⁰: memory and denormal numbers, not arithmetic, take the time.
     return ((x1 - x2) ** 2 / -scale).clamp_(min=-30).exp_().mul_((2 * l1 * l2).div_(scale).sqrt_())
 
 
@@ -27,7 +27,7 @@ def gibbs(
 class GibbsTasks:
     """y = f(x) + ε with f ~ GP(0, k), k the Gibbs kernel, and ε ~ N(0, noise²), in context and targets alike.
 
-    The lengthscale is short on one side of x = 0 and long on the other; which, is drawn for each task. Context inputs
+    The lengthscale is short on one side of x = 0 and long on the other, at random for each task. Context inputs
     are uniform in an interval, targets in the same interval with a margin on both sides.
 
     Args:
@@ -35,8 +35,8 @@ class GibbsTasks:
         width: length of the interval.
         margin: how much further targets reach on either side.
         num_context: smallest and largest number of context points.
-        equal_sizes: draw one number of context points for a batch, where else each task has its own and smaller sets
-            are padded. For training: a batch without padding costs about half, and its gradient is hardly noisier.
+        equal_sizes: draw one number of context points for the whole batch; otherwise each task has its own, and smaller
+            sets are padded. For training: a batch without padding costs about half, and its gradient is hardly noisier.
         num_targets: number of targets.
         lengthscales: the short one and the long one.
         noise: standard deviation of the noise.
@@ -52,7 +52,7 @@ class GibbsTasks:
     noise: float = 0.2
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
-        """Batch number `index` of the stream `seed`, and a function of these alone."""
+        """Batch number `index` of the stream `seed`, a function of these arguments alone."""
         return self.batch_with_truth(batch_size, index, seed)[0]
 
     def batch_with_truth(self, batch_size: int, index: int, seed: int) -> tuple[Task, Bool[Tensor, " batch"]]:
@@ -61,19 +61,19 @@ class GibbsTasks:
         short_left = torch.from_numpy(rng.random(batch_size) < 0.5)
         draws = 1 if self.equal_sizes else batch_size
         count = torch.from_numpy(rng.integers(*self.num_context, size=draws, endpoint=True)).expand(batch_size)
-        most = int(count.max())
-        reach = np.full(most + self.num_targets, self.width / 2)
-        reach[most:] += self.margin
+        largest = int(count.max())
+        reach = np.full(largest + self.num_targets, self.width / 2)
+        reach[largest:] += self.margin
         centre = rng.uniform(*self.centre, size=(batch_size, 1))
         x = torch.from_numpy(rng.uniform(centre - reach, centre + reach).astype(np.float32))
         y = self.sample(x, short_left, torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32)))
-        (xc, xt), (yc, yt) = (values[..., None].split([most, self.num_targets], dim=1) for values in (x, y))
-        return Task(xc, yc, xt, yt, context_mask=torch.arange(most) < count[:, None]), short_left
+        (xc, xt), (yc, yt) = (values[..., None].split([largest, self.num_targets], dim=1) for values in (x, y))
+        return Task(xc, yc, xt, yt, context_mask=torch.arange(largest) < count[:, None]), short_left
 
     def sample(
         self, x: Float[Tensor, "batch n"], short_left: Bool[Tensor, " batch"], normals: Float[Tensor, "batch n"]
     ) -> Float[Tensor, "batch n"]:
-        """y = L ε with L Lᵀ = k(x, x) + noise² I, which the noise conditions well enough for float32."""
+        """y = L ε with L Lᵀ = k(x, x) + noise² I, which the noise makes well-conditioned in float32."""
         scale = self.lengthscale(x < 0, short_left[:, None]).to(x)
         covariance = gibbs(x, scale, x, scale)
         covariance.diagonal(dim1=-2, dim2=-1).add_(self.noise**2)

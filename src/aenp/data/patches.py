@@ -1,4 +1,4 @@
-"""Tasks from gridded fields: a patch, of which some points are seen and the others asked for."""
+"""Tasks from gridded fields: a patch, of which some points are observed and the others predicted."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ class Patches:
     """Square patches from fields on one lattice, at random places; a random part of each is the context.
 
     Args:
-        fields: an array `(fields, x, y)`, also one that is read as it is sliced; NaN where there is no value.
+        fields: an array `(fields, x, y)`, which may be read lazily when sliced; NaN where there is no value.
         axes: the coordinates of the lattice along each side.
         size: points along each side of a patch.
         num_context: smallest and largest number of context points; fractions are shares of a patch's values. The
             other values are targets.
-        equal_sizes: draw one number of context points for a batch; else each task has its own.
+        equal_sizes: draw one number of context points for a batch; otherwise each task has its own.
         num_targets: score at most this many of the others, to train faster; by default all.
         min_points: smallest number of values in a patch, where some are missing.
     """
@@ -38,7 +38,9 @@ class Patches:
         if self.context_sizes(self.size**2)[1] >= self.size**2:
             raise ValueError(f"a patch of {self.size**2} points has no target left; got num_context={self.num_context}")
         if min(self.fields.shape[1:]) < self.size:
-            raise ValueError(f"fields of {self.fields.shape[1:]} points hold no patch of {self.size} × {self.size}")
+            raise ValueError(
+                f"fields of {self.fields.shape[1:]} points are too small for a patch of {self.size} × {self.size}"
+            )
 
     def context_sizes(self, values: int) -> tuple[int, int]:
         """Smallest and largest number of context points in a patch of this many values."""

@@ -27,8 +27,8 @@ class Stream(IterableDataset[Task]):
         batch_size: tasks in a batch.
         seed: streams with different seeds are independent.
         start: index of the first batch, to resume a run where it stopped.
-        rank: which of several processes this is, each of which takes every `ranks`-th batch.
-        ranks: how many they are; then `start` counts what each has had.
+        rank: number of this process, if there are several; each takes every `ranks`-th batch.
+        ranks: how many processes there are; `start` counts the batches of each.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tasks from stations: all observations in a window of space and time, of which some are seen."""
+"""Tasks from stations: all observations in a window of space and time, of which some are the context."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Windows:
         values: `(time, stations)`; NaN where there is no observation.
         places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
         extent: side of the window.
-        times: the coordinate of each step, then the input after the first two; by default time is not an input.
+        times: the time of each step, which becomes the third input; by default time is not an input.
         steps: consecutive steps in a window.
         max_points: largest number of observations in a task; a window with more of them is sampled.
         min_points: smallest number.
@@ -44,7 +44,7 @@ class Windows:
                 f"a task needs 2 ≤ min_points ≤ max_points observations; got {self.min_points} and {self.max_points}"
             )
         if len(self.values) < self.steps:
-            raise ValueError(f"{len(self.values)} steps of time hold no window of {self.steps}")
+            raise ValueError(f"{len(self.values)} time steps are too few for a window of {self.steps}")
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream that belongs to `seed`."""

@@ -56,7 +56,7 @@ def predict(
         context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
         target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees.
         out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
-        variable: name of the values in the context; by default that in training, or the only one.
+        variable: name of the values in the context; by default the name in training, or the only one.
         elevation: a topography in metres, for a model that sees elevation, where context or target have none.
         plot: a map to draw.
         coast: a file with topography or a land–sea mask, for coastlines on the map.

@@ -28,9 +28,9 @@ from aenp.saving import load_as, save
 from aenp.task import Task
 
 CHUNK = 4096
-"Targets that are decoded at a time."
+"Number of targets that are decoded at a time."
 FAR = 20
-"Standard deviations between the middle of a context and the mean in training, beyond which it is something else."
+"Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."
 DESCRIPTIONS = {
     "mean": "predicted {}",
     "std": "standard deviation of the predicted {}",
@@ -40,7 +40,7 @@ DESCRIPTIONS = {
 
 
 class FieldModel(Configured, nn.Module):
-    """A model of fields on the globe, which takes and gives tables and data sets in the user's units.
+    """A model of fields on the globe, which takes and returns tables and data sets in the user's units.
 
     Args:
         process: the neural process; its inputs are the frame's axes, its outputs the frame's variables.
@@ -57,7 +57,7 @@ class FieldModel(Configured, nn.Module):
         self.process, self.frame = process, frame
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to one file, which appears under its name only when it is whole."""
+        """Writes the model to one file, which appears under its name only once it is complete."""
         save(self, path)
 
     @staticmethod
@@ -73,7 +73,7 @@ class FieldModel(Configured, nn.Module):
         elevation: FieldLike | None = None,
         progress: bool = False,
     ) -> xr.Dataset:
-        """What to expect at the target's places, given what was observed elsewhere.
+        """The prediction at the target's places, given the observations.
 
         The result lies on the target's own coordinates. It has the `mean` and `std` of the predictive distribution, the
         `equivariant_mean`, their difference, the `local_effect`, and `in_domain`, whether a place is within the box of
@@ -91,7 +91,7 @@ class FieldModel(Configured, nn.Module):
             target: a table, data set or field with latitude and longitude, or a file of one, or the two as a mapping.
             variable: the name of the values in `context`; by default the name in training, or the only one.
             elevation: a topography in metres, from which a model that sees elevation takes what context and target do
-                not tell; the sea counts as zero.
+                not have; the sea counts as zero.
             progress: show a progress bar.
         """
         self.eval()
@@ -102,7 +102,7 @@ class FieldModel(Configured, nn.Module):
         x = {name: axis.x(places.coordinates[name].values) for name, axis in self.frame.axes.items()}
         for name, values in x.items():
             if not np.isfinite(values).any():
-                raise ValueError(f"{describe(target)} has no {name} that is known; the model needs it at each place")
+                raise ValueError(f"{describe(target)} has no known {name}; the model needs it at each place")
         corners = torch.tensor([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)]).unsqueeze(0)
         times, tables = places.times_apart(observed, "time" in self.frame.axes)
         contexts = [None if table is None else self._context(table, corners) for table in tables]
@@ -133,7 +133,7 @@ class FieldModel(Configured, nn.Module):
     def observed(
         self, context: PointsLike, variable: str | None = None, elevation: FieldLike | None = None
     ) -> pd.DataFrame:
-        """The observations as a table, as `open_points` gives it; in the model's units."""
+        """The observations as a table, as `open_points` returns it; in the model's units."""
         if len(self.frame.variables) == 1:
             observed = self._observed(context, self.frame.variables[0], variable)
         else:
@@ -201,7 +201,7 @@ class FieldModel(Configured, nn.Module):
         x = self.frame.x({name: coordinates[name] for name in self.frame.axes})
         number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
         out = np.full((len(self._outputs()), len(x)), np.nan, np.float32)
-        # Neighbours come together: a chunk of them sees a small part of a wide grid.
+        # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
         order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
         order = order[np.isfinite(x[order]).all(axis=1)]
         with torch.no_grad():
@@ -213,7 +213,7 @@ class FieldModel(Configured, nn.Module):
                 states = encoded.get(which)
                 if states is None:
                     states = self._encode(context)
-                    encoded.clear()  # one at a time is kept; a thread that still needs another has it
+                    encoded.clear()  # only one is kept; a thread that still needs another holds it
                     encoded[which] = states
                 for some in np.array_split(index, -(-len(index) // CHUNK)):
                     out[:, some] = self._moments(states, x[some])
@@ -233,7 +233,7 @@ class FieldModel(Configured, nn.Module):
                 raise
             steps = (f"{s * a.unit:g}°" for s, a in zip(self.process.spacing, self.frame.axes.values(), strict=True))  # type: ignore[arg-type]
             raise ValueError(
-                f"this model takes places on one grid only, every {' × '.join(steps)}: round those of context and "
+                f"this model takes only places on one grid, every {' × '.join(steps)}: round those of context and "
                 "target, or use a model that does not need a grid, such as a PTTNP"
             ) from error
         if self.process.fixed_inputs is None:
@@ -255,7 +255,7 @@ class FieldModel(Configured, nn.Module):
         return moments.transpose(2, 0, 1).reshape(-1, len(x))
 
     def _outputs(self) -> dict[str, tuple[str, Variable]]:
-        """What a prediction tells, by name: which of `DESCRIPTIONS`, of which variable."""
+        """The outputs of a prediction by name: which of `DESCRIPTIONS`, and of which variable."""
         several = len(self.frame.variables) > 1
         return {
             f"{each.name}_{key}" if several else key: (key, each)

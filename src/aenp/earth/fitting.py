@@ -34,11 +34,11 @@ from aenp.training.loop import Outcome, train
 from aenp.training.recipe import Recipe
 
 IN_MEMORY = 2**30
-"Bytes up to which a field is read as a whole."
+"The largest field, in bytes, that is read into memory as a whole."
 CELLS_PER_UNIT = 16
 POINTS_IN_WINDOW = 128
 MIN_POINTS = 8
-"Observations that a task has at least."
+"The smallest number of observations in a task."
 PLACE = ("latitude", "longitude")
 OPTIONS: dict[str, dict[str, Any]] = {
     "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
@@ -51,7 +51,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Data:
-    """Tasks in a model's units, for training and for validation, and the frame that these units are of."""
+    """Tasks in a model's units, for training and for validation, and the frame that defines these units."""
 
     source: TaskSource
     validation: list[Task]
@@ -64,7 +64,7 @@ class FitOptions:
 
     Args:
         family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
-        symmetry: approx learns local effects too; exact is the same everywhere; none knows no symmetry.
+        symmetry: approx learns local effects too; exact is the same everywhere; none has no symmetry.
         minutes: how long to train.
         variable: name of the values, where there are several.
         region: south, north, west, east in degrees; by default all of the data.
@@ -99,15 +99,15 @@ def fit(
     resume: bool = False,
     **options: Any,
 ) -> FieldModel:
-    """A model trained on the fields or stations in `data`: given a few observations, it predicts all of a field.
+    """A model trained on the fields or stations in `data`: given a few observations, it predicts a whole field.
 
-    Ctrl-C ends the training early and returns the model as it is then.
+    Ctrl-C ends the training early and returns the model trained so far.
 
     Args:
-        data: a field `(time, latitude, longitude)` as xarray has it, or a table with time, latitude, longitude and a
+        data: a field `(time, latitude, longitude)` in xarray, or a table with time, latitude, longitude and a
             value, or a file of either kind.
         family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
-        symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` knows no symmetry.
+        symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` has no symmetry.
         minutes: how long to train.
         out: directory for the model, logs and checkpoints; by default none is kept.
         resume: continue the training in `out`.
@@ -123,7 +123,7 @@ def fit(
 def fit_in(
     out: str | os.PathLike[str], data: PointsLike, options: FitOptions, resume: bool
 ) -> tuple[FieldModel, Outcome]:
-    """As `fit`, in a directory; tells also how far the training came."""
+    """As `fit`, in a directory; also returns the outcome of the training."""
     own = prepare(data, options.variable, options.region, options.period)
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
@@ -206,7 +206,7 @@ def _from_points(table: pd.DataFrame) -> Data:
     if together < MIN_POINTS:
         raise ValueError(
             f"most times have fewer than {MIN_POINTS} observations, in the median {together:g}: too few to learn how "
-            "places go together. If stations report at slightly different times, round these, as by "
+            "places are related. If stations report at slightly different times, round these, for example by "
             "table.time.dt.floor('h')"
         )
     area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
@@ -219,7 +219,7 @@ def _from_points(table: pd.DataFrame) -> Data:
 
 
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
-    """The longitudes, those west of the widest gap moved once round the globe: a region across the date line is one."""
+    """The longitudes, those west of the widest gap moved once round the globe, to join regions across the date line."""
     order = np.sort(longitude)
     gaps = np.diff(order, append=order[0] + 360)
     west = order[np.argmax(gaps)]

@@ -45,14 +45,14 @@ class Axis(Configured):
         return math.isfinite(self.low)
 
     def x(self, values: ArrayLike) -> Float[ndarray, "*points"]:
-        """Values in the model's unit; times may be dates, and longitudes of either way round the globe."""
+        """Values in the model's unit; times may be dates, and longitudes may be counted either way round the globe."""
         values = np.asarray(values)
         if np.issubdtype(values.dtype, np.datetime64):
             values = (values - EPOCH) / np.timedelta64(1, "D")
         offset = np.asarray(values, float) - self.origin
         if self.name == "longitude" and self.bounded:
             middle = (self.low + self.high) / 2 - self.origin
-            # Whole turns are taken off, so that what needs none is not rounded.
+            # Only whole turns are subtracted, so that values that need none are not rounded.
             offset = offset - 360 * np.floor((offset - middle + 180) / 360)
         return np.asarray(offset / self.unit)
 
@@ -86,7 +86,7 @@ class Variable(Configured):
 
 
 class Frame(Configured):
-    """Between a user's coordinates and values and a model's x and y.
+    """Converts between a user's coordinates and values and a model's x and y.
 
     Args:
         axes: the coordinates that a model sees, in the order of x: latitude, longitude, and perhaps time and elevation.
@@ -101,7 +101,7 @@ class Frame(Configured):
             raise ValueError("a frame needs a variable; got none")
         names = [each.name for each in self.variables]
         if len(set(names)) < len(names):
-            raise ValueError(f"variables need names of their own; got {', '.join(names)}")
+            raise ValueError(f"variables need different names; got {', '.join(names)}")
 
     @property
     def domain(self) -> list[tuple[float, float] | None]:
@@ -109,7 +109,7 @@ class Frame(Configured):
         return [axis.interval for axis in self.axes.values()]
 
     def x(self, coordinates: Mapping[str, ArrayLike]) -> Float[ndarray, "*points dim_x"]:
-        """Places, of which the frame's coordinates are given by name, in the model's units."""
+        """Places in the model's units, from the frame's coordinates by name."""
         return np.stack(np.broadcast_arrays(*(axis.x(coordinates[name]) for name, axis in self.axes.items())), axis=-1)
 
     def inside(self, coordinates: Mapping[str, ArrayLike]) -> Bool[ndarray, "*points"]:

@@ -34,7 +34,7 @@ def open_gridded(
     """The field as `(time, latitude, longitude)`: all ascending, longitudes in [−180, 180), with its own attributes.
 
     Data are read in chunks, only when they are needed. A field without time has one step, without a date. In a region
-    across the date line longitudes go on beyond 180.
+    across the date line longitudes continue beyond 180.
 
     Args:
         source: a NetCDF, GRIB or Zarr file, or an xarray object.
@@ -60,7 +60,7 @@ def open_gridded(
 def elevation_at(topography: FieldLike, latitude: ArrayLike, longitude: ArrayLike) -> Float[ndarray, "..."]:
     """Metres above sea level by bilinear interpolation; NaN outside the grid and beside missing values.
 
-    Heights below zero stay: those of the sea floor, where the topography has it, and of land below sea level. A global
+    Heights below zero are kept: the sea floor, where the topography has it, and land below sea level. A global
     grid has no seam. Only chunks around the points are read.
 
     Args:
@@ -136,7 +136,7 @@ def _replaced(coordinate: xr.DataArray, values: ndarray) -> xr.DataArray:
 
 
 def _ascending(field: xr.DataArray, name: str) -> xr.DataArray:
-    """The field in ascending order along this dimension, without duplicates; a mere reversal is free."""
+    """The field in ascending order along this dimension, without duplicates; reversing it costs nothing."""
     index = field.indexes[name]
     if index.is_monotonic_decreasing:
         field, index = field.isel({name: slice(None, None, -1)}), index[::-1]

@@ -34,8 +34,8 @@ def map_prediction(
     """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
 
     Args:
-        prediction: what `FieldModel.predict` gives; of several times or variables the first is drawn.
-        observed: the observations, as `open_points` gives them.
+        prediction: what `FieldModel.predict` returns; only the first of several times or variables is drawn.
+        observed: the observations, as `open_points` returns them.
         file: the picture to write.
         coast: a topography or land–sea mask, whose shore is drawn as coastline.
     """

@@ -1,4 +1,4 @@
-"""Predictions as files, which appear under their names only when they are whole."""
+"""Predictions as files, which appear under their names only once they are complete."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ from aenp.saving import written_whole
 
 
 def write_prediction(prediction: xr.Dataset, file: Path) -> Path:
-    """Writes the prediction as NetCDF, or as CSV or Zarr if the file's name says so, and gives the file.
+    """Writes the prediction as NetCDF, or as CSV or Zarr if the file's name says so, and returns the file.
 
-    It appears under its name only when it is whole; what was there stays until then.
+    It appears under its name only once it is complete; an existing file is kept until then.
     """
     if file.suffix == ".zarr":
         with _store_written_whole(file) as temporary:
@@ -46,9 +46,9 @@ def _to_netcdf(prediction: xr.Dataset, temporary: Path, file: Path) -> None:
 
 
 def check_replaceable(store: Path) -> None:
-    """An error if there is something other than a Zarr store, which must not be lost."""
+    """Raises an error if there is something other than a Zarr store, which must not be lost."""
     if store.exists() and not (store / "zarr.json").exists():
-        raise FileExistsError(f"{store} exists and is not a Zarr store, so it is not replaced; choose another place")
+        raise FileExistsError(f"{store} exists and is not a Zarr store, so it is not replaced; choose another path")
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from aenp.earth.sources import (
 )
 
 KINDS = ("latitude", "longitude", "time", "elevation")
-MOST_PLACES = 1e8
-"Places of a grid that is asked for as text."
+MAX_PLACES = 1e8
+"The largest number of places of a grid given as text."
 CF = {
     kind: {"standard_name": kind, "units": f"degrees_{side}"}
     for kind, side in (("latitude", "north"), ("longitude", "east"))
@@ -79,9 +79,9 @@ def _grid(text: str) -> xr.Dataset:
         raise ValueError(
             f"a grid is south,north,west,east,step in degrees, such as 36,47,6,19,0.25; got {text}"
         ) from None
-    if (north - south) / step * (east - west) / step > MOST_PLACES:
+    if (north - south) / step * (east - west) / step > MAX_PLACES:
         raise ValueError(
-            f"the grid {text} has over {MOST_PLACES:g} places, {north - south:g}° × {east - west:g}° every {step:g}°; "
+            f"the grid {text} has over {MAX_PLACES:g} places, {north - south:g}° × {east - west:g}° every {step:g}°; "
             "predict it in parts, or with a larger step"
         )
     sides = ((south, north), (west, east))
@@ -95,7 +95,7 @@ class Places:
 
     Args:
         coordinates: latitude, longitude, and perhaps time and elevation. Time shares the places' dimension if each has
-            its own time, and else has its own dimension; without time there is one prediction.
+            its own time, and otherwise has its own dimension; without time there is one prediction.
         labels: the target's own coordinates.
         chunks: the sizes of the chunks along each dimension, if the target's data are Dask arrays.
     """
@@ -170,7 +170,7 @@ def _times(
     if not shared.any():
         spans = (f"{each.min()} to {each.max()}" for each in (times, own.values))
         raise ValueError(
-            "the context is of {}, the target {} of {}: they share no time".format(next(spans), where, *spans)
+            "the context covers {}, the target {} covers {}: they share no time".format(next(spans), where, *spans)
         )
     return own if own.ndim == 0 or set(own.dims) & set(latitude.dims) else own[shared]
 

@@ -40,7 +40,7 @@ def open_points(
 ) -> pd.DataFrame:
     """A row for each observation, without NaN: `latitude`, `longitude`, `value`, and `time` and `elevation` if known.
 
-    Longitudes are in [−180, 180), or go on beyond 180 in a region across the date line; times are UTC. `attrs` has the
+    Longitudes are in [−180, 180), or beyond 180 in a region across the date line; times are UTC. `attrs` has the
     `name` of the variable, and its `units` and `long_name` if known.
 
     Args:
@@ -126,7 +126,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.Dat
 
 
 def _plain(titles: list[str]) -> dict[str, str]:
-    """The columns' titles by their names without units, which stay where names would be the same without."""
+    """The columns' titles by their names without units, which are kept where names would otherwise be the same."""
     names = [TITLE.sub("", title) for title in titles]
     return {title if names.count(name) > 1 else name: title for name, title in zip(names, titles, strict=True)}
 

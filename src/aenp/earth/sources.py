@@ -1,4 +1,4 @@
-"""What a file or data set holds: its variable, where its coordinates are, in which units, and the part asked for."""
+"""What a file or data set holds: its variable, where its coordinates are, in which units, and the requested part."""
 
 import os
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def describe(source: object) -> str:
 
 
 def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
-    """The name of the coordinate of this kind: by its CF attributes, else by its own name."""
+    """The name of the coordinate of this kind: by its CF attributes, otherwise by its own name."""
     named = {str(name): values for name, values in variables.items() if _may_be(values, kind)}
     for attribute in ("standard_name", "units", "_CoordinateAxisType"):
         expected = {value.lower() for value in CRITERIA[kind].get(attribute, ())}
@@ -177,7 +177,7 @@ def units_of(attributes: Mapping[Any, Any]) -> str | None:
 
 
 def wrap(longitude: Any, region: Region | None = None) -> Any:
-    """Longitudes less whole turns: in [−180, 180) or, in a region, in the 360 degrees from its western border."""
+    """Longitudes minus whole turns: in [−180, 180) or, in a region, in the 360 degrees from its western border."""
     start = -180.0 if region is None or _width(region) >= 360 else wrap(region[2]) - TOLERANCE
     turns = np.floor((longitude - start) / 360)
     return longitude - (360 * turns).astype(getattr(longitude, "dtype", float))
@@ -214,14 +214,14 @@ def check_degrees(latitude: ndarray, longitude: ndarray, where: str) -> None:
     for kind, values, low, high in (("latitude", latitude, -90, 90), ("longitude", longitude, -360, 360)):
         if values.size and (np.nanmin(values) < low - TOLERANCE or np.nanmax(values) > high + TOLERANCE):
             found = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
-            raise ValueError(f"{where}: its {kind} is from {found}, not valid degrees; give coordinates in degrees")
+            raise ValueError(f"{where}: its {kind} ranges from {found}, not valid degrees; give coordinates in degrees")
 
 
 def no_data(where: str, region: Region | None, period: Period | None, coordinates: Mapping[str, Any]) -> ValueError:
     """The error for a region or period without data."""
-    asked = [f"region {region} (south, north, west, east)"] * (region is not None)
-    asked += [f"period {period}"] * (period is not None)
-    part = f" in {' and '.join(asked)}" if asked else ""
+    requested = [f"region {region} (south, north, west, east)"] * (region is not None)
+    requested += [f"period {period}"] * (period is not None)
+    part = f" in {' and '.join(requested)}" if requested else ""
     return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'only missing values'}")
 
 

@@ -20,19 +20,18 @@ FAMILIES_PAGE = """\
 
 Written by `aenp families > docs/models.md`, or `make docs`.
 
-Each family at each of its symmetries, with default arguments and one output, every parameter moved at random
+Each family at each of its symmetries, with default arguments and one output, every parameter perturbed at random
 (seed {seed}), on {tasks} tasks of 32 context and 64 target points in [−2, 2]^dim_x with float64 coordinates. An
 equivariance error is max |θ(g·ξ) − θ(ξ)| / max |θ(ξ)|, with θ the predictive means and standard deviations. Shifts are
-in a random direction, by no multiple of a grid's spacing; rotations are about a random centre. Approximate models (~)
-are measured inside `model.equivariant()`; the last column is a shift by 1 with their fixed inputs on, the symmetry
-breaking that they start out with.
+in a random direction, not by multiples of a grid's spacing; rotations are about a random centre. Approximate models (~)
+are measured inside `model.equivariant()`; the last column is a shift by 1 with their fixed inputs on, their symmetry
+breaking before training.
 
 {table}
 
-- T: translations; SE: rotations too; E: rotations and reflections too. Models without symmetry have
-  nothing to preserve, and do not.
-- C8 and D8 keep exactly what a square lattice keeps: rotations by multiples of 90° and, for D8, reflections. A rotation
-  by 45° is one of interpolated filters, and of a box of other proportions: its error is that of an untrained network.
+- T: translations; SE: rotations too; E: rotations and reflections too. Models without symmetry preserve none of these.
+- C8 and D8 are exact where a square lattice is: rotations by multiples of 90° and, for D8, reflections. A rotation by
+  45° interpolates filters and changes the proportions of the box: its error is that of an untrained network.
 - EquivCNP on the line has symmetric kernels; there, 180° is the reflection.
 """
 
@@ -125,7 +124,7 @@ def facts(model: NeuralProcess) -> list[str]:
 
 
 def _turns(dim_x: int) -> list[Motion | None]:
-    """Rotations by 90°, 180° and 45°; on the line, only the reflection, a turn by 180° of the plane around it."""
+    """Rotations by 90°, 180° and 45°; on the line, only the reflection, which is a turn of the plane by 180°."""
     if dim_x == 1:
         mirror = Motion(-torch.eye(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
         return [None, mirror, None]

@@ -1,4 +1,4 @@
-"""Metrics: what a model's predictions are measured by."""
+"""Metrics of a model's predictions."""
 
 import math
 
@@ -48,7 +48,7 @@ def crps(prediction: Distribution, y: Float[Tensor, "*shape"]) -> Float[Tensor, 
 
 
 def _check(prediction: Distribution, y: Tensor) -> None:
-    """Raises an error unless the prediction is made of Normals, and y of as many finite numbers."""
+    """Raises an error unless the prediction is made of Normals and y is finite and has the same shape."""
     parts = prediction.component_distribution if isinstance(prediction, MixtureSameFamily) else prediction
     if not isinstance(parts, Normal):
         raise ValueError(f"prediction must be a Normal or a mixture of Normals; got {prediction}")

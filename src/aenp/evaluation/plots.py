@@ -108,7 +108,7 @@ def images(
 
 
 def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, unit: str, file: Path) -> Path:
-    """One 2-D task on a grid: truth and context, and each model's mean and its absolute error; with labels of x."""
+    """One 2-D task on a grid: truth and context, and each model's mean and absolute error."""
     assert task.yt is not None
     every = task.with_targets(torch.cat([task.xc, task.xt], dim=1))
     truth, seen = torch.cat([task.yc, task.yt], dim=1), torch.cat([task.yc, torch.full_like(task.yt, torch.nan)], dim=1)
@@ -118,14 +118,14 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, 
     size = (1.9 * (len(means) + 1) + 0.8, 4)
     figure, axes = pyplot.subplots(2, len(means) + 1, figsize=size, sharex=True, sharey=True, layout="constrained")
 
-    def draw(axis: Axes, values: Tensor, title: str, most: float, colours: str) -> AxesImage:
+    def draw(axis: Axes, values: Tensor, title: str, upper: float, colours: str) -> AxesImage:
         axis.set_title(title, fontsize=9)
         x, y = every.xt[0].T.numpy()
         columns, rows = np.unique(x, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]
         field = np.full((rows.max() + 1, columns.max() + 1), np.nan)
         field[rows, columns] = values.flatten()
         extent = (x.min(), x.max(), y.min(), y.max())
-        return axis.imshow(field, origin="lower", vmin=0, vmax=most, cmap=colours, extent=extent)
+        return axis.imshow(field, origin="lower", vmin=0, vmax=upper, cmap=colours, extent=extent)
 
     top = truth.max().item()
     value = draw(axes[0, 0], truth, "truth", top, "inferno")
@@ -143,7 +143,7 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, 
 
 
 def save_figure(figure: Figure, file: Path) -> Path:
-    """Writes the figure, which appears under its name only when it is whole, closes it, and gives the file."""
+    """Writes the figure, which appears under its name only once it is complete, closes it, and returns the file."""
     kind, known = file.suffix[1:].lower() or "png", figure.canvas.get_supported_filetypes()
     try:
         if kind not in known:

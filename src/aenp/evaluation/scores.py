@@ -1,4 +1,4 @@
-"""Evaluation: what a model is worth on an experiment's test tasks, task by task, and beside the oracles."""
+"""Evaluation: scores of a model on each of an experiment's test tasks, beside the oracles."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ Blocks = Int[Tensor, "strata tasks"]
 
 @dataclass(frozen=True)
 class Stratum:
-    """A batch of tasks that are alike.
+    """A batch of similar tasks.
 
     Args:
         task: the tasks.
@@ -38,7 +38,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Score:
-    """A mean over tasks and its standard error, blocks of tasks being drawn afresh within fixed strata."""
+    """A mean over tasks and its standard error, with blocks of tasks drawn independently."""
 
     mean: float
     standard_error: float
@@ -105,14 +105,14 @@ def distribution_values(prediction: Distribution, task: Task) -> dict[str, Float
 
 
 def _average(values: Float[Tensor, "tasks target"], task: Task) -> Float[Tensor, " tasks"]:
-    """Over the targets that count."""
+    """The mean over the targets that count."""
     if task.target_mask is None:
         return values.mean(-1)
     return torch.where(task.target_mask, values, 0.0).sum(-1) / task.target_mask.sum(-1)
 
 
 def _context(task: Task) -> Task:
-    """The task of saying again what the context said."""
+    """The task of predicting the context's own outputs."""
     return task.with_targets(task.xc, task.yc, task.context_mask)
 
 

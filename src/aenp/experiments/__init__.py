@@ -1,7 +1,7 @@
 """The paper's experiments, one folder each, and what they share: training a model, scoring it, writing the report.
 
 An experiment is a subclass of `Experiment` in a folder here, or in a module that an installed package names as an
-entry point of the group `aenp.experiments`; nothing else has to know of it.
+entry point of the group `aenp.experiments`; nothing else needs to change.
 """
 
 from functools import cache

@@ -46,7 +46,7 @@ def train(config: RunConfig, out: File = None, resume: bool = False, oversubscri
     Args:
         out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
         resume: continue the run in that directory. Another budget may be given; the learning rate then jumps to
-            where it is at that share of the new one.
+            its value at that share of the new one.
         oversubscribe: allow more devices or threads than this machine has.
     """
     out = out or Path("runs", config.experiment, config.name)
@@ -60,7 +60,7 @@ def train(config: RunConfig, out: File = None, resume: bool = False, oversubscri
         print(f"Stopped after {done}. Resume with:")
         print("  " + shlex.join(["aenp", "train", config.experiment, "--out", str(out), "--resume"]))
         sys.exit(130)
-    print(f"Finished after {done}; --resume with a larger --steps or --minutes trains on. Evaluate with:")
+    print(f"Finished after {done}; --resume with a larger --steps or --minutes trains further. Evaluate with:")
     where = [word for name in ("data", "split") if (value := getattr(config, name)) for word in (f"--{name}", value)]
     print("  " + shlex.join(["aenp", "evaluate", config.experiment, "--weights", str(out / MODEL), *where]))
 
@@ -105,7 +105,7 @@ def plot(choice: Choice, weights: tuple[str, ...] = (), out: Path = Path("figure
     Args:
         weights: models to draw, files or names; by default all that are shipped.
         out: directory of the figures.
-        seed: of the tasks that are drawn.
+        seed: of the tasks in the figures.
     """
     check_place(out, is_directory=True)
     declared = choice.declared()
@@ -138,7 +138,7 @@ def data(
     workers: OptionalCount = None,
     scheduler: Annotated[str | None, arg(metavar="ADDRESS")] = None,
 ) -> None:
-    """Make an experiment's data set. Stopped and started again, it continues where it was.
+    """Make an experiment's data set. Stopped and started again, it continues where it left off.
 
     Example: aenp data smoke --num 6000 --out smoke.zarr
 

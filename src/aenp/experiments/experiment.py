@@ -75,13 +75,13 @@ class Experiment(ABC):
     dim_x: ClassVar[int]
     dim_y: ClassVar[int] = 1
     domain: Domain
-    "Where the fixed inputs may differ from zero, unless a setting says otherwise."
+    "Where the fixed inputs may differ from zero, unless a setup says otherwise."
     models: ClassVar[Sequence[tuple[str, Symmetry]]]
     setups: ClassVar[Mapping[Preset, Mapping[str, FamilySetup]]]
     paper: ClassVar[Mapping[str, Mapping[str, Number]]]
     "The paper's numbers: by column, then by model, as `tnp-approx`."
     paper_tests: ClassVar[Mapping[str, str]] = {}
-    "What the paper tested on, by column, where it was something else."
+    "The paper's test data, by column, where they differ from ours."
     remark: ClassVar[str] = ""
     "What a reader of the report must know to compare the numbers."
     needs_data: ClassVar[bool] = False
@@ -96,7 +96,7 @@ class Experiment(ABC):
     "p of the L_p norm in the equivariance deviation."
 
     known: ClassVar[dict[str, type["Experiment"]]] = {}
-    "Every experiment by name, also those defined outside of this package."
+    "Every experiment by name, including those defined outside this package."
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -113,7 +113,7 @@ class Experiment(ABC):
         if self.data is None:
             raise ValueError(f"{self.name} needs --data, a directory with {name}")
         if not (self.data / name).exists():
-            raise FileNotFoundError(f"{self.data / name} does not exist, which {self.name} reads")
+            raise FileNotFoundError(f"{self.data / name} does not exist; {self.name} needs it")
         return self.data / name
 
     def shipped_models(self) -> dict[str, NeuralProcess]:
@@ -125,16 +125,16 @@ class Experiment(ABC):
         return {name: process_of(pretrained(f"{self.name}/{name}")) for name in names}
 
     def check_shipped(self) -> None:
-        """An error if the shipped models are not for this split of the data."""
+        """Raises an error if the shipped models are not for this split of the data."""
         if self.split not in (None, *self.splits[:1]):
             raise ValueError(
                 f"the shipped models of {self.name} are for the split {self.splits[0]}, not {self.split}: "
-                "train some, and evaluate or plot them by --weights"
+                "train some, and evaluate or plot them with --weights"
             )
 
     @abstractmethod
     def source(self) -> TaskSource:
-        """What models are trained on."""
+        """The source of the training tasks."""
 
     @abstractmethod
     def validation(self) -> tuple[list[Task], float | None]:
@@ -146,14 +146,14 @@ class Experiment(ABC):
 
     @abstractmethod
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
-        """Draws the experiment's figures, with every model in each, and gives the files written."""
+        """Draws the experiment's figures, with every model in each, and returns the files written."""
 
     def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
-        """What else the report is to tell of the models, as Markdown."""
+        """Further findings about the models for the report, as Markdown."""
         return ""
 
     def wrap(self, process: NeuralProcess) -> Configured:
-        """What is saved of a trained model: by default just that."""
+        """The object that is saved for a trained model: by default the model itself."""
         return process
 
     def model(self, family: str, symmetry: Symmetry, preset: Preset = "cpu", seed: int = 0) -> NeuralProcess:

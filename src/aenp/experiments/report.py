@@ -43,7 +43,7 @@ equivariant part, and of its family's model without symmetry.
 
 ## Log-likelihood of the context, {first}
 
-Targets are the context's own points, noise and all{no_ceiling}.
+Targets are the context's own points, with their noise{no_ceiling}.
 
 {context}
 
@@ -98,7 +98,7 @@ class Comparison:
             }
 
     def as_json(self) -> dict[str, Any]:
-        """All scores, for machines."""
+        """All scores as JSON values."""
         facts = {"experiment": self.experiment.name, "aenp": __version__, "seed": self.seed, "tasks": self.tasks}
         oracles = {
             oracle: {test: summary(values[oracle], None, self.blocks[test]) for test, values in self.oracles.items()}
@@ -198,10 +198,10 @@ class Comparison:
         return markdown_table(header, rows)
 
     def tables(self) -> str:
-        """All scores, for people."""
+        """All scores as tables."""
         tables = {"Log-likelihood": self.loglik_table()}
         if next(iter(self.oracles.values())):
-            tables["How far each oracle is above"] = self.gap_table()
+            tables["How far each oracle is above the model"] = self.gap_table()
         tables |= {
             f"Log-likelihood of the context, {self.first}": self.metric_table("context_loglik", "context"),
             f"Equivariance deviation, {self.first}": self.metric_table("equivariance_deviation", "deviation"),
@@ -245,7 +245,7 @@ class Comparison:
 
 
 def write_report(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
-    """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and gives the page."""
+    """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and returns the page."""
     evaluation = Comparison(experiment, models, tasks, seed)
     page = evaluation.page(experiment.figures(models, out, seed))
     for name, text in (("README.md", page), ("results.json", json.dumps(evaluation.as_json(), indent=1) + "\n")):

@@ -1,4 +1,4 @@
-"""Runs: training a model of an experiment in a directory that tells how it was made."""
+"""Runs: training a model of an experiment in a directory that records how it was made."""
 
 import json
 import math
@@ -26,13 +26,13 @@ Number = Annotated[int | None, arg(metavar="N")]
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What to train, and how. When a run is resumed, what is left out is as it was.
+    """What to train, and how. When a run is resumed, omitted options keep their values.
 
     Args:
         experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
         model: family of the model, such as tnp or convcnp.
         symmetry: none, exact or approx.
-        preset: cpu, small and quick, or paper, its sizes and schedule, for a GPU.
+        preset: cpu, small and quick, or paper, with the paper's sizes and schedule, for a GPU.
         data: where the experiment's data are, if it needs any.
         split: how its data are split into training and test data, such as paper, if there is a choice.
         steps: budget in steps; by default the preset's.
@@ -69,14 +69,14 @@ class RunConfig:
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> "RunConfig":
-        """The configuration in a file, which may hold anything."""
+        """The configuration in a file, checked, because it may hold anything."""
         for name, hint in get_type_hints(RunConfig).items():
             if name in values and not _fits(values[name], hint):
                 raise ValueError(f"{name} must be {getattr(hint, '__name__', hint)}; got {values[name]!r}")
         return RunConfig(**values)
 
-    def asked(self) -> dict[str, Any]:
-        """What is not as it is by default."""
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
     @property
@@ -89,33 +89,33 @@ class RunConfig:
     def check_machine(self) -> None:
         """Raises an error if this machine has fewer cores or GPUs than the run would take."""
         cores = os.cpu_count() or 1
-        most = {"devices": torch.cuda.device_count() or cores, "threads": cores}
-        for name, available in most.items():
-            asked = getattr(self, name) or 1
-            if asked > available:
+        limits = {"devices": torch.cuda.device_count() or cores, "threads": cores}
+        for name, available in limits.items():
+            requested = getattr(self, name) or 1
+            if requested > available:
                 raise ValueError(
-                    f"{name}={asked} is more than this machine has, {available}; --oversubscribe allows it"
+                    f"{name}={requested} is more than this machine has, {available}; --oversubscribe allows it"
                 )
 
     def command(self) -> str:
         """The command that starts such a run."""
         words = ["aenp", "train", self.experiment]
-        for name, value in list(self.asked().items())[1:]:
+        for name, value in list(self.changed().items())[1:]:
             words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join(words)
 
     def recipe(self) -> Recipe:
-        """The preset's recipe, with what is asked for otherwise."""
+        """The preset's recipe, with the requested changes."""
         recipe = experiment_class(self.experiment).setups[self.preset][str(self.model)].recipe
         steps = recipe.steps if self.steps is None else self.steps
         learning_rate = recipe.learning_rate if self.learning_rate is None else self.learning_rate
         return replace(recipe, steps=steps, learning_rate=learning_rate)
 
 
-def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
-    """The run in a directory, with the budget, threads and place of the data asked for, and the commands that made it.
+def resumed(out: Path, requested: RunConfig) -> tuple[RunConfig, list[str]]:
+    """The run in a directory, with the requested budget, threads and data path, and the commands that made it.
 
-    An option that is asked for at its default value is taken as left out.
+    An option given at its default value counts as omitted.
     """
     file = out / "run.json"
     if not file.exists():
@@ -124,34 +124,34 @@ def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
         content = json.loads(file.read_text())
         stored, commands = RunConfig.from_json(content["settings"]), content["commands"]
         if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
-            raise TypeError("its commands are not a list of texts")
+            raise TypeError("its commands are not a list of strings")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} does not describe a run: {error}") from None
-    for name, value in asked.asked().items():
+    for name, value in requested.changed().items():
         if name not in ("steps", "minutes", "threads", "data") and value != getattr(stored, name):
             known = getattr(stored, name)
             raise ValueError(f"the run in {out} has {name}={known}; it cannot be resumed with {name}={value}")
     config = stored
-    if asked.steps is not None or asked.minutes is not None:
-        config = replace(stored, steps=asked.steps, minutes=asked.minutes)
+    if requested.steps is not None or requested.minutes is not None:
+        config = replace(stored, steps=requested.steps, minutes=requested.minutes)
     if config != stored:
         budget = ("--steps", config.steps) if config.minutes is None else ("--minutes", config.minutes)
         words = ["aenp", "train", stored.experiment, "--out", out, "--resume", *budget]
         commands = [*commands, shlex.join(map(str, words))]
-    return replace(config, threads=asked.threads or stored.threads, data=asked.data or stored.data), commands
+    return replace(config, threads=requested.threads or stored.threads, data=requested.data or stored.data), commands
 
 
-def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversubscribe: bool = False) -> Outcome:
-    """Trains as asked; to `out` go `model.safetensors`, its facts `model.json`, logs and checkpoints.
+def train_model(out: Path | None, requested: RunConfig, resume: bool = False, oversubscribe: bool = False) -> Outcome:
+    """Trains as requested, and writes `model.safetensors`, its facts `model.json`, logs and checkpoints to `out`.
 
     Args:
         out: the run's directory; by default runs/EXPERIMENT/MODEL-SYMMETRY.
-        asked: what to train; to resume a run, only what is to be checked or changed.
+        requested: what to train; to resume a run, only what is to be checked or changed.
         resume: continue the run in `out`.
         oversubscribe: allow more devices or threads than the machine has.
     """
-    out = out or Path("runs", asked.experiment, asked.name)
-    config, commands = resumed(out, asked) if resume else (asked, [asked.command()])
+    out = out or Path("runs", requested.experiment, requested.name)
+    config, commands = resumed(out, requested) if resume else (requested, [requested.command()])
     name, symmetry = config.name, config.symmetry
     if not oversubscribe:
         config.check_machine()
@@ -163,7 +163,7 @@ def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversu
     has_state = (out / CHECKPOINT).exists()
     if not resume and has_state:
         raise FileExistsError(
-            f"{out} already holds a run. Continue it with --resume, or choose another place with --out"
+            f"{out} already holds a run. Continue it with --resume, or choose another directory with --out"
         )
     with alone_in(out):
         _write(out / "run.json", {"settings": asdict(config), "commands": commands})

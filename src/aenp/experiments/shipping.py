@@ -30,10 +30,10 @@ def train_and_ship(
     tasks: int = 4096,
     seed: int = 1,
 ) -> None:
-    """Trains what is not trained yet of every model of some experiments, on one core each, and ships them all.
+    """Trains all models of some experiments that are not trained yet, on one core each, and ships them all.
 
     Args:
-        names: experiments, or single models such as gp/tnp-approx; by default all experiments whose data are there.
+        names: experiments, or single models such as gp/tnp-approx; by default all experiments whose data are available.
         data: directory with the data of those that need any.
         runs: where the runs are kept.
         jobs: how many to train at a time.
@@ -82,7 +82,7 @@ def ship(experiment: Experiment, runs: list[Path], tasks: int, seed: int) -> Non
         if fact["name"] not in (f"{experiment.name}/{name}" for name in starmap(key, experiment.models)):
             raise ValueError(f"{run} is a run of {fact['name']}, which is not a model of {experiment.name}")
         if not fact["finished"] or "&&" in fact["command"]:
-            raise ValueError(f"the run in {run} is not finished, or not by one command: {fact['command']}")
+            raise ValueError(f"the run in {run} is not finished, or took several commands: {fact['command']}")
     models = {fact["name"].split("/")[1]: load(run / "model.safetensors") for run, fact in facts.items()}
     scored = Comparison(experiment, {name: process_of(model) for name, model in models.items()}, tasks, seed)
     scores = scored.as_json()["models"]
@@ -95,7 +95,7 @@ def ship(experiment: Experiment, runs: list[Path], tasks: int, seed: int) -> Non
 
 
 def _facts(run: Path) -> dict[str, Any]:
-    """What a run's model.json tells, without the place of the data."""
+    """The content of a run's model.json, without the path of the data."""
     facts: dict[str, Any] = json.loads((run / "model.json").read_text())
     facts["command"] = re.sub(r"--data \S+", "--data DIR", facts["command"])
     return facts

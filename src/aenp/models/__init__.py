@@ -1,6 +1,6 @@
-"""The model families, one file each, readable beside the paper's pseudo-code; they know tasks and layers, not data.
+"""The model families, one file each, readable beside the paper's pseudo-code; they use tasks and layers, but no data.
 
-A class that declares `family` and `symmetries` is known by its name from then on, wherever it is defined.
+A class that declares `family` and `symmetries` is registered under its name, wherever it is defined.
 """
 
 from importlib import import_module

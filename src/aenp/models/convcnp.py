@@ -29,7 +29,7 @@ class ConvCNPState(NamedTuple):
 class ConvCNP(NeuralProcess):
     """θ(x) = MLP(Σ_u CNN(MLP(h) + W t)(u) ψ(x − u)), with h the density and the smoothed outputs of the context.
 
-    The grid is laid anew around each task and anchored on its context, so the model is exactly equivariant to every
+    A new grid is laid around each task and anchored on its context, so the model is exactly equivariant to every
     translation, not only to those of the grid. Beyond the box of its points and a margin a task sees zeros.
 
     Args:
@@ -43,9 +43,9 @@ class ConvCNP(NeuralProcess):
         channels: channels of the network; by default 64, 32, 16 in 1, 2, 3 dimensions.
         growth: factor between the channels of one resolution of the U-Net and the next coarser one.
         kernel: odd kernel size; by default 5, or 3 in 3 dimensions.
-        layers: number of convolutions. A U-Net has an odd number, and (layers − 1) / 2 times pools by two.
+        layers: number of convolutions. A U-Net has an odd number, and pools by two (layers − 1) / 2 times.
         margin: cells that the grid extends beyond the outermost points.
-        lengthscales: number of learned lengthscales that bring the grid back to the targets.
+        lengthscales: number of learned lengthscales for interpolating from the grid to the targets.
         fixed_inputs: t(x), which makes the model approximately equivariant.
         likelihood: a heteroscedastic Normal by default.
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
@@ -91,10 +91,10 @@ class ConvCNP(NeuralProcess):
         self.widest = max(self._widest(network, channels, growth, layers), *linear)
 
     def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
-        """The most channels that an array of the network has, counted for each cell of the finest grid."""
+        """The largest number of channels of any array in the network, per cell of the finest grid."""
         if network == "cnn":
             return channels
-        # On the way up a U-Net has two resolutions' channels side by side; deep down most, if they outgrow the pooling.
+        # On the way up a U-Net joins two resolutions' channels; the deepest level is largest if growth exceeds pooling.
         return int(channels * (1 + growth) * max(1.0, growth / 2**self.dim_x) ** max(layers // 2 - 1, 0))
 
     def _make_network(self, network: str, channels: int, growth: int, kernel: int, layers: int) -> CNN | UNet:
@@ -111,7 +111,7 @@ class ConvCNP(NeuralProcess):
         return Convolution(self.dim_x, channels_in, channels_out, kernel)
 
     def _take_in(self, channels: int) -> None:
-        """Makes what brings the fixed inputs to the channels of the grid."""
+        """Makes the layer that adds the fixed inputs to the channels of the grid."""
         if self.fixed_inputs is not None:
             self.inject = Injection(self.fixed_inputs, channels)
 
@@ -122,7 +122,7 @@ class ConvCNP(NeuralProcess):
         return ConvCNPState(lattice, self.network(h * levels[0].mask, levels))
 
     def _break_symmetry(self, lattice: Lattice, h: Tensor) -> tuple[Tensor, list[Level]]:
-        """The grid's channels with the fixed inputs taken in, and what the network needs to know at each resolution."""
+        """The grid's channels with the fixed inputs added, and what the network needs to know at each resolution."""
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(len(h), h.device)
             h = self.inject(h, self.fixed_inputs(lattice.centres(1), keep))
@@ -145,7 +145,7 @@ class ConvCNP(NeuralProcess):
         network = self.network
         around = self.spacing, self.margin, network.stride, network.nodal
         lattice = Lattice.around(self._anchor(task), points, mask, *around)
-        # For a convolution in float64 torch lays out the neighbours of every cell.
+        # For a convolution in float64 torch copies the neighbours of every cell.
         copies = 1 + self.kernel**self.dim_x // 5 if self.dtype == torch.float64 else 1
         lattice.check_size(copies * self.widest, self.dtype)
         if self.on_grid and not torch.compiler.is_compiling():

@@ -55,9 +55,7 @@ class EquivCNP(ConvCNP):
             raise ValueError(f"group must be one of {', '.join(groups)}; got {group!r}")
         on_line = dim_x == 1
         if network == "unet" and on_line and options.get("on_grid"):
-            raise ValueError(
-                "on the line network='unet' is for data off the grid: elsewhere pooling breaks the symmetry"
-            )
+            raise ValueError("network='unet' with dim_x=1 needs on_grid=False: otherwise pooling breaks the symmetry")
         self.group = groups[group]
         if dim_x == 2 and group.startswith("C"):
             self.symmetry_group = "SE"
@@ -86,7 +84,7 @@ class EquivCNP(ConvCNP):
     def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
         if self.dim_x == 1:
             return super()._widest(network, channels, growth, layers)
-        # The last layer has so many for each element; half, because fewer arrays of that size are held at a time.
+        # The last layer has this many for each element; half, because fewer arrays of that size are held at a time.
         return channels * len(self.group.elements()) // 2
 
     def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:

@@ -19,7 +19,7 @@ class PTTNPState(NamedTuple):
     """A context as a PT-TNP represents it."""
 
     anchor: Float[Tensor, "batch 1 dim_x"]
-    "The context's mean, from which positions are counted."
+    "The context's mean, from which positions are measured."
     v: Tensor | None
     "Positions of the pseudo-tokens, as the attention takes them."
     tokens: list[Float[Tensor, "batch pseudo_tokens dim"]]
@@ -34,7 +34,7 @@ class PTTNP(Transformer):
 
     In the perceiver form (algorithms 5 and 6) each layer does u ← context, u ← u, target ← u; in the induced-set
     form, u ← context, context ← u, target ← u. With `fixed_inputs`, u_m starts as u_{m,0} + W t(v_m). Where the
-    context is empty there is no place for the pseudo-tokens of an equivariant model to be: targets then see none.
+    context is empty, the pseudo-tokens of an equivariant model have no position, and targets see none of them.
 
     Args:
         dim_x: input dimension.
@@ -49,7 +49,7 @@ class PTTNP(Transformer):
         heads: number of attention heads.
         layers: number of layers.
         fixed_inputs: t(x), which makes an exact model approximate.
-        fixed_at_targets: whether t is added to the target tokens too, for effects finer than the pseudo-tokens are.
+        fixed_at_targets: whether t is added to the target tokens too, for effects finer than the pseudo-tokens resolve.
         likelihood: a heteroscedastic Normal by default.
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
         domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
@@ -89,7 +89,7 @@ class PTTNP(Transformer):
         if not self.sees_positions:
             self.pseudo_positions = nn.Parameter(pseudo_spread * torch.randn(pseudo_tokens, dim_x))
         self.read_context = nn.ModuleList(self.block() for _ in range(layers))
-        # The update of an induced set's last context would be read by nothing.
+        # In the induced-set form nothing would read the last update of the context.
         updates = layers if form == "perceiver" else layers - 1
         self.update = nn.ModuleList(self.block() for _ in range(updates))
         self.read_pseudo = nn.ModuleList(self.block() for _ in range(layers))
@@ -116,7 +116,7 @@ class PTTNP(Transformer):
         return PTTNPState(anchor, v, tokens, self._seen(task), keep)
 
     def _seen(self, task: Task) -> Tensor | None:
-        """Which tasks have pseudo-tokens to see: all, but for an equivariant model's with an empty context."""
+        """Which tasks see pseudo-tokens: all, except those of an equivariant model with an empty context."""
         if self.sees_positions or (task.context_mask is None and task.xc.shape[1] > 0):
             return None
         some = task.xc.new_zeros(task.batch_size, dtype=torch.bool)

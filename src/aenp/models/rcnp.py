@@ -17,10 +17,10 @@ class RCNPState(NamedTuple):
     """A context as an RCNP represents it."""
 
     anchor: Float[Tensor, "batch 1 dim_x"]
-    "The context's mean, from which positions are counted."
+    "The context's mean, from which positions are measured."
     x: Float[Tensor, "batch context dim_x"]
     r: Float[Tensor, "batch context dim"]
-    "What each point knows of the others."
+    "What each point knows about the others."
     task: Task
 
 

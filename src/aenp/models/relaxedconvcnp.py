@@ -1,4 +1,4 @@
-"""RelaxedConvCNP: a ConvCNP whose convolutions themselves depend on where they are (appendix B.5)."""
+"""RelaxedConvCNP: a ConvCNP whose convolutions themselves depend on position (appendix B.5)."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from aenp.process import at_least_one
 
 
 class RelaxedConvCNP(ConvCNP):
-    """A ConvCNP of relaxed convolutions, whose kernels are weighed by 1 + t_l at each cell (appendix B.5).
+    """A ConvCNP of relaxed convolutions, whose kernels are weighted by 1 + t_l at each cell (appendix B.5).
 
     The fixed inputs enter every layer, on the layer's own grid, and nowhere else.
 

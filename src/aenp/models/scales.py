@@ -11,8 +11,8 @@ from aenp.task import Task, each_task
 def points_per_unit(tasks: Task | Iterable[Task]) -> float | list[float]:
     """How many cells per unit of x suit a grid for these tasks.
 
-    Where the points fill a lattice, if only in part: one over its spacing, for each dimension if that differs between
-    them. Else: two cells in the median distance from a point to its nearest neighbour.
+    Where the points lie on a lattice, even with gaps: one over its spacing, for each dimension if these differ.
+    Otherwise: two cells per median distance from a point to its nearest neighbour.
     """
     clouds = _clouds(tasks)
     steps = [_lattice_step([cloud[:, d] for cloud in clouds]) for d in range(clouds[0].shape[1])]
@@ -36,7 +36,7 @@ def _clouds(tasks: Task | Iterable[Task]) -> list[Tensor]:
     """The distinct points of each task that count, context and targets together: `(points, dim_x)` each."""
     clouds = _distinct(tasks)
     if not any(len(cloud) > 1 for cloud in clouds):
-        raise ValueError("tasks must have one with at least two distinct points; got none")
+        raise ValueError("at least one of the tasks must have two distinct points; got none")
     return [cloud for cloud in clouds if len(cloud)]
 
 
@@ -69,7 +69,7 @@ def _filled(clouds: list[Tensor], steps: list[float]) -> float:
 
 
 def _spacing(clouds: list[Tensor], queries: int = 256) -> float:
-    """The median distance from a point, of some, to its nearest neighbour, of all."""
+    """The median distance from some of the points to their nearest neighbours among all."""
     nearest = []
     for cloud in (cloud for cloud in clouds if len(cloud) > 1):
         # Not by products of matrices, which lose small distances far from the origin.
@@ -78,5 +78,5 @@ def _spacing(clouds: list[Tensor], queries: int = 256) -> float:
         nearest.append(distances.topk(2, dim=1, largest=False).values[:, 1])
     spacing = torch.cat(nearest).median().item()
     if spacing == 0:
-        raise ValueError("the points of the tasks are too close to tell how far; scale their inputs")
+        raise ValueError("the tasks' points are too close together to measure their distances; scale their inputs")
     return spacing

@@ -115,7 +115,7 @@ class TNPState(NamedTuple):
     """A context as a TNP represents it."""
 
     anchor: Float[Tensor, "batch 1 dim_x"]
-    "The context's mean, from which positions are counted."
+    "The context's mean, from which positions are measured."
     x: Tensor | None
     "Positions of the context, as the attention takes them."
     tokens: list[Float[Tensor, "batch context dim"]]
@@ -136,7 +136,7 @@ class TNP(Transformer):
         dim_y: output dimension.
         symmetry: `none`, or `exact` for translation equivariance.
         attention: how an equivariant model weighs pairs: `mlp`, the paper's pairwise MLP, or `spectral`, which turns
-            queries, keys and values by learned frequencies, many times faster and in memory linear in the points.
+            queries, keys and values by learned frequencies, many times faster and with memory linear in the points.
         wavelengths: the shortest and the longest wavelength of a spectral attention, or one such pair for each
             dimension; `aenp.wavelengths(tasks)` finds them for given data.
         dim: size D_z of the tokens.

@@ -94,7 +94,7 @@ class Kernel(nn.Module, ABC):
 
 
 class DotProduct(Kernel):
-    """logit_h = q_h · k_h / √d; positions are not looked at."""
+    """logit_h = q_h · k_h / √d; positions are ignored."""
 
     def forward(
         self,

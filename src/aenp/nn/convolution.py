@@ -16,10 +16,10 @@ from aenp.nn.line_convolution import convolve_line
 
 
 class Level(NamedTuple):
-    """What a layer needs to know of the grid it works on, which pooling makes coarser."""
+    """What a layer needs to know about its grid, which pooling makes coarser."""
 
     mask: Float[Tensor, "batch *shape 1"]
-    "1 in each task's own box and 0 beyond: a task sees zeros around it, whatever batch it comes in."
+    "1 in each task's own box and 0 beyond: a task sees zeros around it, whatever batch it is in."
     t: Float[Tensor, "batch *shape num"] | None = None
     "The fixed inputs at the cells, for layers whose kernels depend on them."
 

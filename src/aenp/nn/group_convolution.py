@@ -11,10 +11,10 @@ from aenp.symmetry import PointGroup
 
 
 def steerable_basis(group: PointGroup, kernel: int) -> Float[Tensor, "elements basis kernel kernel"]:
-    """Gaussian rings × circular harmonics, each evaluated at the grid points that the inverse of each element moves.
+    """Gaussian rings × circular harmonics, evaluated at the grid points moved by the inverse of each element.
 
     b_jm(r, φ) = exp(−(r − j)² / 2σ²) · cos or sin(m φ) for rings j = 0 … kernel // 2, with m up to 0 at the centre, 1
-    at the outermost ring and 2 between: what a square grid can still turn by 45° with little error.
+    at the outermost ring and 2 between: those that a square grid can rotate by 45° with little error.
     """
     if kernel % 2 == 0:
         raise ValueError(f"the kernel size must be odd; got {kernel}")
@@ -95,7 +95,7 @@ class GroupConvolution(nn.Module):
 class GroupCNN(CNN):
     """A CNN of group convolutions from plain channels to plain channels; in between, `channels / elements` fields.
 
-    At the end a convolution of one cell makes `channels` fields, whose mean over the group does not turn.
+    At the end a convolution of one cell makes `channels` fields, whose mean over the group is invariant.
     """
 
     def __init__(self, group: PointGroup, channels: int, kernel: int, layers: int) -> None:

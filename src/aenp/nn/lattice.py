@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 LARGEST = 9e8
-"Bytes that one array may take: a model holds up to five of them at a time."
+"The largest size of one array in bytes: a model holds up to five of them at a time."
 GRADIENTS = 4
-"How many times smaller it has to be where gradients are wanted, for which every layer keeps what it saw."
+"How many times smaller it is with gradients, for which every layer keeps its inputs."
 
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """For each task a box of cells: cell i has its centre at origin + spacing · i, and belongs to it for i < size.
+    """A box of cells for each task: cell i has its centre at origin + spacing · i, and is in the box for i < size.
 
     A batch shares one array shape; the cells of a task beyond its own box are masked.
 
@@ -74,7 +74,7 @@ class Lattice:
     ) -> tuple[Float[Tensor, "batch points dim_x"], Float[Tensor, "batch points dim_x"]]:
         """The cell nearest each point and the point's offset from its centre, in cells.
 
-        The two parts are split in the coordinates' own dtype, so that little is lost in the model's.
+        The two parts are split in the coordinates' own dtype, so that little precision is lost in the model's.
         """
         position = (x - self.origin) / self.origin.new_tensor(self.spacing)
         cell = position.round()
@@ -97,7 +97,7 @@ class Lattice:
             extent = " × ".join(f"{n * step:.6g}" for n, step in zip(self.shape, self.spacing, strict=True))
             raise ValueError(
                 f"the grid would need {len(self.size)} × {' × '.join(map(str, self.shape))} cells to hold all context "
-                f"and target points, an extent of {extent}: {too_large(size)}. Lower points_per_unit, or split tasks "
+                f"and target points, an extent of {extent}: {excess(size)}. Lower points_per_unit, or split tasks "
                 "of far-apart points"
             )
         if torch.compiler.is_compiling():
@@ -105,7 +105,7 @@ class Lattice:
         far = self.origin.abs().amax(dim=(0, 1))
         if bool((far * torch.finfo(far.dtype).eps > far.new_tensor(self.spacing)).any()):
             raise ValueError(
-                f"{far.dtype} cannot tell the cells of the grid, {min(self.spacing):.3g} wide, apart where xc and xt "
+                f"{far.dtype} cannot resolve the cells of the grid, {min(self.spacing):.3g} wide, where xc and xt "
                 f"are about {far.max().item():.3g}: shift them towards zero, or give them as float64"
             )
 
@@ -130,14 +130,14 @@ class Lattice:
 
 
 def largest_array() -> float:
-    """Bytes that one array may take."""
+    """The largest size of one array in bytes."""
     return LARGEST / GRADIENTS if torch.is_grad_enabled() else LARGEST
 
 
-def too_large(size: float) -> str:
-    """What is wrong with an array of so many bytes."""
+def excess(size: float) -> str:
+    """The message for an array of this many bytes, which is above the limit."""
     without = f" ({LARGEST / 1e9:g} GB without gradients, as in aenp.predict)" if torch.is_grad_enabled() else ""
-    return f"arrays of {size / 1e9:.3g} GB, and {largest_array() / 1e9:.3g} GB is the most{without}"
+    return f"arrays of {size / 1e9:.3g} GB, but the limit is {largest_array() / 1e9:.3g} GB{without}"
 
 
 def largest_size(size: Tensor) -> tuple[int, ...]:
@@ -150,10 +150,10 @@ largest_size._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @torch.library.custom_op("aenp::fitting", mutates_args=())
 def fitting(size: Tensor, shape: Sequence[int]) -> Tensor:
-    """The sizes as they are, or an error if they exceed the shape that was compiled."""
+    """The sizes unchanged; raises an error if they exceed the compiled shape."""
     if bool((size > size.new_tensor(shape)).any()):
         raise ValueError(
-            f"the model was compiled for a grid of {' × '.join(map(str, shape))} cells, and these inputs need "
+            f"the model was compiled for a grid of {' × '.join(map(str, shape))} cells, but these inputs need "
             f"{' × '.join(map(str, largest_size(size)))}; compile it for the largest extent, or call it uncompiled"
         )
     return size.clone()
@@ -174,7 +174,7 @@ def lattice_anchor(
     """The context's mean, moved onto the context's own lattice in each dimension in which it has one.
 
     The points lie on a lattice of the given spacing if their phases φ_n = 2π x_n / spacing agree, that is, if
-    |mean_n exp(i φ_n)| = 1; `always` takes this for granted. Either way the anchor moves with the points, whatever
+    |mean_n exp(i φ_n)| = 1; `always` assumes this. Either way the anchor moves with the points, whatever
     their order.
     """
     if x.shape[1] == 0:
@@ -186,8 +186,8 @@ def lattice_anchor(
     cosine = (weight * angle.cos()).sum(dim=1, keepdim=True) / count
     sine = (weight * angle.sin()).sum(dim=1, keepdim=True) / count
     on_lattice = cosine.square() + sine.square() > (0 if always else 1 - 1e-5)
-    # The nearest node; where the mean is halfway between two, round-off must not decide, so ties lie elsewhere, at an
-    # irrational number, where the mean of points on a lattice cannot be.
+    # The nearest node; round-off must not decide where the mean is halfway between two, so ties lie at an irrational
+    # offset instead, where the mean of points on a lattice cannot be.
     tie = math.sqrt(2) - 1.05
     phase = torch.remainder(torch.atan2(sine, cosine) / (2 * math.pi) + tie, 1) - tie
     return mean + torch.where(on_lattice, phase * steps, 0.0)

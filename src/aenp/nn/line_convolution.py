@@ -1,4 +1,4 @@
-"""Convolutions on the line, in both directions near the speed of a matrix product on a CPU, or above it."""
+"""One-dimensional convolutions, at least about as fast on a CPU as a matrix product, forward and backward."""
 
 from functools import lru_cache
 from typing import Any
@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-FOURIER = 15  # kernel size from which on Fourier transforms are faster than sums
-SPECTRA = 2**25  # numbers that the filters of all frequencies may take
+FOURIER = 15  # smallest kernel size for which Fourier transforms are faster than sums
+SPECTRA = 2**25  # largest number of values in the filters of all frequencies
 
 
 def convolve_line(
@@ -19,7 +19,7 @@ def convolve_line(
 ) -> Float[Tensor, "batch cells channels_out"]:
     """Σ_v weight(v) h(u + v) + bias, with zeros around the array."""
     if torch.is_autocast_enabled(h.device.type):
-        # Before autograd sees them: the backward pass, outside autocast, must find one dtype too.
+        # Cast before autograd sees them: the backward pass, outside autocast, needs one dtype too.
         dtype = torch.get_autocast_dtype(h.device.type)
         return DirectConvolution.apply(h.to(dtype), weight.to(dtype)) + bias
     short = h.shape[1] * weight[..., 0].numel() <= SPECTRA
@@ -29,7 +29,7 @@ def convolve_line(
 
 
 class DirectConvolution(torch.autograd.Function):
-    """Forward, and back to h, a two-dimensional channels-last convolution of an array one cell high.
+    """The output and the gradient of h are two-dimensional channels-last convolutions of an array one cell high.
 
     The gradient of the weights is a matrix product for each v, of the batch laid end to end with zeros in between.
     """
@@ -53,7 +53,7 @@ class DirectConvolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             size = weight.shape[-1]
             gradients = spaced(gradient, 0, size - 1)[: 1 - size or None]
-            shifted = spaced(h, size // 2, size // 2).unfold(0, len(gradients), 1).mT  # a view: for each v, from v on
+            shifted = spaced(h, size // 2, size // 2).unfold(0, len(gradients), 1).mT  # a view: for each v, from row v
             to_weight = (gradients.T @ shifted).movedim(0, -1)
         return to_h, to_weight
 
@@ -76,7 +76,7 @@ class FourierConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
         size = weight.shape[-1]
-        length = -(-(h.shape[1] + size // 2) // 32) * 32  # far enough for zeros around, and fast to transform
+        length = -(-(h.shape[1] + size // 2) // 32) * 32  # long enough for zeros around, and fast to transform
         waves = _waves(size, length, h.dtype, h.device)
         taps = weight.permute(2, 1, 0).flatten(1)
         filters = torch.complex(*(waves @ taps)).unflatten(1, (weight.shape[1], -1))
@@ -105,7 +105,7 @@ class FourierConvolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             products = torch.view_as_real(spectrum.mT @ gradients)
             waves = _waves(ctx.size, ctx.length, gradient.dtype, gradient.device)
-            # The inverse transform at the kernel's cells: each frequency but the first and the last stands for two.
+            # The inverse transform at the kernel's cells: each frequency except the first and the last counts twice.
             count = torch.full_like(waves[0, :, :1], 2 / ctx.length)
             count[0] = count[-1] = 1 / ctx.length
             cosine, sine = ((waves * count).mT.flatten(0, 1) @ products.flatten(1)).unflatten(0, (2, -1))

@@ -52,7 +52,7 @@ class PairwiseMLP(Kernel):
 
 
 # The operator below takes `(heads, batch, points, size)`, `(dim_x, batch, points)` and each layer's weights with its
-# bias as the last column, which meets a feature that is always one.
+# bias as the last column, which multiplies a feature that is always one.
 
 _INPUTS = "Tensor q, Tensor k, Tensor xq, Tensor xk, Tensor w1, Tensor w2, Tensor w3"
 torch.library.define("aenp::pairwise_mlp", f"({_INPUTS}) -> Tensor")
@@ -107,7 +107,7 @@ def _backward(
 
 
 def _mlp_backward(grad: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the weights; x is overwritten, but for its ones, by its own gradient."""
+    """The gradients of the weights; x, except its ones, is overwritten by its own gradient."""
     v1, v2, v3 = w1[:, :-1].T, w2[:, :-1].T, w3[:, :-1].T
     grad_w1, grad_w2, grad_w3 = (w.new_zeros(w.shape) for w in (w1, w2, w3))
     relu_backward = torch.ops.aten.threshold_backward.grad_input

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from aenp.nn.lattice import Lattice, largest_array, too_large
+from aenp.nn.lattice import Lattice, excess, largest_array
 
 WIDE = 2**14
-"Cells from which on it pays to look which of them matter."
+"The number of cells above which it pays to select those that matter."
 SUMS = 2**24
-"Numbers that the sums of some points over a part of the grid may take."
+"The largest number of values in the partial sums of some points over a part of the grid."
 
 
 def distances(
@@ -30,7 +30,7 @@ def gaussian(square: Float[Tensor, "*shape"], scale: Float[Tensor, ""]) -> Float
 
 
 def own_cells(lattice: Lattice, x: Float[Tensor, "batch points dim_x"]) -> Int[Tensor, "batch points 1"]:
-    """The number of each point's own cell in the flattened grid."""
+    """The index of each point's own cell in the flattened grid."""
     cell, _ = lattice.locate(x, torch.float64)
     index = torch.zeros_like(cell[..., 0])
     for d, count in enumerate(lattice.shape):
@@ -94,7 +94,7 @@ class ToGrid(nn.Module):
             scale = -0.5 * (-2 * self.log_lengthscale).exp()
             away = distances(*lattice.locate(x, y.dtype), lattice.shape)
             weights = [gaussian(distance.square(), scale) for distance in away]
-            # Half precision has no room for what is divided by the density where that is small.
+            # Half precision cannot hold what is divided by the density where that is small.
             with torch.autocast(values.device.type, enabled=False):
                 grid = points_to_grid(values, weights)
         density, smoothed = grid.tensor_split([1], dim=-1)
@@ -109,12 +109,12 @@ def _check_weights(values: Float[Tensor, "batch points channels"], shape: Sequen
     if size > largest_array():
         raise ValueError(
             f"{batch} × {points} context points on a grid of {' × '.join(map(str, shape))} cells need "
-            f"{too_large(size)}. Give fewer, lower points_per_unit, or use on_grid=True for data on a lattice"
+            f"{excess(size)}. Give fewer, lower points_per_unit, or use on_grid=True for data on a lattice"
         )
 
 
 class FromGrid(nn.Module):
-    """f(x) = Σ_u h(u) ψ(x − u), where the channels share out several learned lengthscales.
+    """f(x) = Σ_u h(u) ψ(x − u), where the channels are divided among several learned lengthscales.
 
     Args:
         on_grid: the targets lie on the lattice; each reads its own cell, instead of ψ being a Gaussian.
@@ -138,7 +138,7 @@ class FromGrid(nn.Module):
         scales = -0.5 * (-2 * self.log_lengthscales).exp()
         cell, offset = lattice.locate(x, grid.dtype)
         values = GaussianRead.apply(*_in_reach(grid, cell, scales), offset, scales)
-        # A Gaussian's sum over the lattice, so that a constant field comes out as it went in.
+        # A Gaussian's sum over the lattice, so that a constant field is preserved.
         volume = (-scales / torch.pi) ** (x.shape[-1] / 2)
         sizes = torch.tensor([end - start for start, end in _shares(grid.shape[-1], len(scales))], device=x.device)
         return values * volume.repeat_interleave(sizes, output_size=grid.shape[-1])
@@ -149,7 +149,7 @@ def _in_reach(
     cell: Float[Tensor, "batch points dim_x"],
     scales: Float[Tensor, " scales"],
 ) -> tuple[Float[Tensor, "batch *part channels"], Float[Tensor, "batch points dim_x"]]:
-    """Of a wide grid the part where a point's Gaussians exceed e⁻³⁰, and the points' cells counted from its corner."""
+    """The part of a wide grid where a point's Gaussians exceed e⁻³⁰, and the points' cells relative to its corner."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or math.prod(grid.shape[1:-1]) < WIDE:
         return grid, cell
     reach = math.ceil(math.sqrt(30 / -scales.max().item()))

@@ -12,15 +12,15 @@ from aenp.nn.attention import Kernel, Mask, masked_attention
 
 Wavelengths = Sequence[float] | Sequence[Sequence[float]]
 
-CONTENT = 0.25  # share of a head's channels that do not turn: they see what a token holds, not where it is
-PEAK = 3.0  # logit that a query starts out with for a key at its own place
+CONTENT = 0.25  # share of a head's channels that do not turn: they see a token's content, not its position
+PEAK = 3.0  # initial logit of a query for a key at its own place
 
 
 class Spectral(Kernel):
     """logit(i, j) = Re Σ_p q_p k̄_p e^{iω_p·(x_i − x_j)} / √d; out_p(i) = Σ_j softmax_j(logit) v_p e^{iω_p·(x_j − x_i)}.
 
     Pairs p of a head's channels are read as complex numbers. Turned by e^{iω_p·x}, queries and keys meet in an ordinary
-    dot product, which depends on x_i − x_j alone, and values say where they are from, seen from the query.
+    dot product, which depends on x_i − x_j alone, and values carry their position relative to the query.
     """
 
     def forward(
@@ -47,7 +47,7 @@ def turn(
 class Frequencies(nn.Module):
     """e^{iω_p·x} for each head's pairs p; made once for all layers.
 
-    ω_p = 2π (1 + δ_p) · direction_p / λ_p, with wavelengths λ_p on a geometric scale that the heads share out, random
+    ω_p = 2π (1 + δ_p) · direction_p / λ_p, with wavelengths λ_p on a geometric scale divided among the heads, random
     directions in more than one dimension, and a learned relative change δ_p. The first pairs have ω = 0.
 
     Args:
@@ -90,14 +90,14 @@ class Frequencies(nn.Module):
         """The phases at positions near the origin, given in the coordinates' own dtype."""
         change = torch.nn.functional.pad(self.change, [0, 0, self.frequencies.shape[1] - self.change.shape[1], 0])
         frequencies = self.frequencies * (1 + change)
-        # Whole turns are taken off in float64, so that a phase is as exact far out as near.
+        # Whole turns are removed in float64, so that phases are as exact far from the origin as near it.
         turns = torch.einsum("bnd,hpd->bhnp", x.double(), frequencies.double() / (2 * math.pi))
         angle = 2 * math.pi * (turns - turns.detach().round()).to(frequencies.dtype)
         return torch.complex(angle.cos(), angle.sin())
 
     @torch.no_grad()
     def start_local(self, query_bias: Tensor, key_bias: Tensor) -> None:
-        """Lets each head start out looking around the query, over a length of its own between the scales.
+        """Makes each head initially attend to points near the query, over a length of its own between the scales.
 
         With keys of 1 and queries of PEAK · g_p on the turning pairs the logit is PEAK · Σ_p g_p cos(ω_p·Δx), which is
         near a Gaussian of length ℓ in Δx for g_p ∝ |ω_p| exp(−|ω_p|² ℓ² / 2).

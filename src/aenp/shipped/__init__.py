@@ -19,7 +19,7 @@ def pretrained(name: str) -> Any:
     """
     if name not in shipped():
         alike = [known for known in shipped() if known.startswith(name.split("/")[0])] or shipped()
-        raise ValueError(f"no model {name!r} is shipped; there are {', '.join(alike)}")
+        raise ValueError(f"no model {name!r} is shipped; choose from {', '.join(alike)}")
     return load(WEIGHTS / f"{name}.safetensors")
 
 

@@ -12,7 +12,7 @@ def models(json: bool = False) -> None:
     """List the shipped models: size, training and scores. `aenp.pretrained(name)` loads one.
 
     Args:
-        json: print all that is known of them as JSON.
+        json: print everything known about them as JSON.
     """
     if json:
         print(json_.dumps(shipped(), indent=1))

@@ -1,6 +1,6 @@
 """Training: the loop and its recipe, progress on the screen, and the run's directory.
 
-It knows models and sources of tasks, and nothing of experiments.
+It depends on models and sources of tasks, not on experiments.
 """
 
 from typing import TYPE_CHECKING, Any

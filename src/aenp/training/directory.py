@@ -1,4 +1,4 @@
-"""The directory of a run: its files, who may write to it, and a checkpoint that may come from anyone."""
+"""The directory of a run: its files, its lock, and its checkpoint, which is not trusted."""
 
 import math
 import os
@@ -20,14 +20,14 @@ MODEL = "model.safetensors"
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that writes and speaks, also before Lightning has started the others."""
+    """Whether this is the process that writes and prints, also before Lightning has started the others."""
     node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
     return node == "0" and rank_zero_only.rank == 0  # type: ignore[attr-defined]
 
 
 @contextmanager
 def alone_in(out: Path) -> Iterator[None]:
-    """Keeps other processes from training in this directory; the system lets go of it when this one ends."""
+    """Keeps other processes from training in this directory; the system releases the lock when this one ends."""
     if not is_first_process():
         yield
         return
@@ -46,7 +46,7 @@ def alone_in(out: Path) -> Iterator[None]:
 
 
 def read_checkpoint(checkpoint: Path) -> dict[str, Any]:
-    """The state of a run; nothing in the file is executed, and damage is found out by the checksums of its parts."""
+    """The state of a run; nothing in the file is executed, and its checksums reveal damage."""
     try:
         with ZipFile(checkpoint) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
@@ -59,14 +59,14 @@ def read_checkpoint(checkpoint: Path) -> dict[str, Any]:
     try:
         steps, seconds = state["steps"], state["seconds"]
         if type(steps) is not int or steps < 0 or state["global_step"] != steps or not 0 <= seconds < math.inf:
-            raise ValueError(f"it tells of {steps} steps in {seconds} seconds")
+            raise ValueError(f"it records {steps} steps in {seconds} seconds")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{checkpoint} is not a checkpoint of aenp: {error}") from None
     return dict(state)
 
 
 def check_moments(checkpoint: Path, state: dict[str, Any], parameters: Sequence[torch.Tensor]) -> None:
-    """Raises an error unless the optimiser's state fits the parameters: AdamW would read and write beyond it."""
+    """Raises an error unless the optimiser's state fits the parameters: AdamW would access memory beyond it."""
     try:
         (optimiser,) = state["optimizer_states"]
         fits = isinstance(state["loops"], dict) and set(optimiser["state"]) <= set(range(len(parameters)))

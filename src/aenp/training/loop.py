@@ -41,7 +41,7 @@ Batch = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: how far it came, and whether its budget is spent."""
+    """The outcome of a run: its steps and minutes, and whether its budget is used up."""
 
     steps: int
     minutes: float
@@ -53,7 +53,7 @@ class NonFinite(FloatingPointError):
 
 
 class Loop(LightningModule):
-    """One model in training. What happens in step n depends on the seed, n and the state before it, on nothing else."""
+    """One model in training. Step n depends on the seed, on n and on the state before it, and on nothing else."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Loop(LightningModule):
             signal.signal(signal.SIGTERM, self.ask_to_stop)  # in place of Lightning's, which stops without saving
 
     def ask_to_stop(self, *_: object) -> None:
-        """Ends the run after the step that is under way; asked again, at once."""
+        """Ends the run after the current step; called again, at once."""
         if self.stop:
             raise KeyboardInterrupt
         self.stop = True
@@ -153,7 +153,7 @@ class Loop(LightningModule):
         self.progress.validated(self.steps, self.trainer.callback_metrics["validation_loglik"].item())
 
     def save(self) -> None:
-        """Writes the state of the run, which appears under its name only when it is whole."""
+        """Writes the state of the run, which appears under its name only once it is complete."""
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()):
             raise NonFinite(f"a parameter is no longer finite at step {self.steps}")
         self.trainer.save_checkpoint(self.checkpoint)
@@ -175,10 +175,10 @@ def _decayed_and_not(model: NeuralProcess) -> tuple[list[Parameter], list[Parame
 
 
 class WrittenWhole(TorchCheckpointIO):
-    """Checkpoints beside their final place, where Lightning would write them to the system's temporary directory."""
+    """Writes checkpoints beside their final place; Lightning would write them to the system's temporary directory."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        content = BytesIO()  # torch itself does not say when a disk is full
+        content = BytesIO()  # torch itself does not report a full disk
         torch.save(checkpoint, content)
         with written_whole(Path(path)) as temporary:
             temporary.write_bytes(content.getbuffer())
@@ -201,20 +201,20 @@ def train(
     precision: str = "32-true",
     wrap: Callable[[NeuralProcess], Configured] = lambda model: model,
 ) -> Outcome:
-    """Trains `model` in place and writes `model.safetensors`, logs and what is needed to go on to the directory `out`.
+    """Trains `model` in place and writes `model.safetensors`, logs and checkpoints to the directory `out`.
 
     Afterwards the model has the averaged weights. A run that is stopped, by Ctrl-C or a crash, and resumed with the
-    same arguments, on the same machine with the same number of threads, ends bit for bit as if it had never been, if
-    its budget is in steps. While it is under way, a second one in the same directory is refused.
+    same arguments, on the same machine with the same number of threads, ends bit for bit like an uninterrupted one, if
+    its budget is in steps. While it is running, a second one in the same directory is refused.
 
     Args:
         model: what to train.
         source: where its tasks come from.
-        recipe: how.
+        recipe: how to train it.
         out: the run's directory.
         minutes: the budget as time, in place of the recipe's number of steps; the schedule then follows the clock.
         seed: of the tasks and of the fixed inputs' dropout.
-        validation: tasks that the averaged model is scored on now and then.
+        validation: tasks that the averaged model is scored on at intervals.
         oracle: the best possible score on these, for the progress bar.
         resume: continue the run in `out`.
         validate_every: steps between two validations.
@@ -300,7 +300,7 @@ def _fit(loop: Loop, resume: bool, validate_every: int, devices: int, num_nodes:
             saved = (
                 f"The last good state is {loop.checkpoint}" if loop.checkpoint.exists() else "No state was saved yet"
             )
-            raise NonFinite(f"{error}. {saved}; going on from there fails again. Lower the learning rate") from None
+            raise NonFinite(f"{error}. {saved}; the same settings would fail again. Lower the learning rate") from None
 
 
 def _loader(tasks: Any) -> DataLoader[Batch]:

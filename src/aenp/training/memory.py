@@ -1,13 +1,13 @@
-"""Memory: how a long run on a CPU keeps from asking the system for it again and again."""
+"""Memory: lets a long run on a CPU reuse the memory that it frees."""
 
 import ctypes
 import sys
 
 
 def reuse_memory() -> None:
-    """Lets the C library keep freed memory for the next step, which it else returns to the system and asks for again.
+    """Lets the C library keep freed memory for the next step, instead of returning it to the system.
 
-    Each such page costs a fault. Only on Linux with glibc; elsewhere this does nothing.
+    Each page requested again costs a fault. Only on Linux with glibc; elsewhere this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return

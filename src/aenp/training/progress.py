@@ -1,4 +1,4 @@
-"""Progress: how a run gets on, as a bar on a terminal and as lines in a log."""
+"""Progress of a run, as a bar on a terminal and as lines in a log."""
 
 from typing import Any
 

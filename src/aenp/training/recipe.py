@@ -13,12 +13,12 @@ class Recipe:
         steps: number of steps, unless the budget is given in minutes.
         batch_size: tasks in a step, for each device.
         learning_rate: its largest value.
-        schedule: `cosine`, half a cosine down to zero, which a linear warm-up from zero comes up to; or `constant`.
+        schedule: `cosine`, half a cosine down to zero with a linear warm-up from zero; or `constant`.
         warmup: share of the budget in which the warm-up would reach the learning rate.
-        weight_decay: of all parameters but vectors.
+        weight_decay: of all parameters except vectors.
         clip: largest magnitude of an element of the gradient, or of its norm.
         clip_by: `value` or `norm`.
-        average: decay of the exponential average of the weights, which is what is saved in the end; it starts smaller.
+        average: decay of the exponential average of the weights, which is what is saved in the end; smaller at first.
     """
 
     steps: int

@@ -38,13 +38,13 @@ class Gibbs(Experiment):
     domain = ((-7.0, 7.0),)
     norm = 1
     remark = """\
-The oracles come first. The *ground truth* is told on which side the lengthscale is short; the *Bayes-optimal*
-predictor is not, and no model can beat it on average; the *equivariant* one does not know where it is either, and no
-translation-equivariant model can beat that. *Normal* is the best Normal in place of the mixture: the ceiling for
-models with a Normal likelihood, as these have. Out of distribution, the equivariant oracle still expects a change
+The oracles come first. The *ground truth* knows on which side the lengthscale is short; the *Bayes-optimal*
+predictor does not, and no model can beat it on average; the *equivariant* one does not know where it is either, and no
+translation-equivariant model can beat it. *Normal* is the best Normal in place of the mixture: the ceiling for
+models with a Normal likelihood, such as these. Out of distribution, the equivariant oracle still expects a change
 point, as in training.
 
-**The paper's numbers are not of this generator as its text describes it.** In distribution, its position-aware
+**The paper's numbers do not match this generator, which follows its text.** In distribution, its position-aware
 models lie above the Bayes-optimal score, and mostly above the ground truth, which is impossible on the
 same tasks. We have not found out why; fewer small contexts would be one explanation. Compare each model with the
 oracles, and differences between models."""
@@ -140,7 +140,7 @@ oracles, and differences between models."""
 
 
 def _strata(source: GibbsTasks, each: int, seed: int) -> list[Stratum]:
-    """`each` tasks with each number of context points; wherever they are, oracles know what models are trained on."""
+    """`each` tasks with each number of context points; oracles use the training distribution, wherever tasks are."""
     strata = []
     for size in SIZES:
         alike = GibbsTasks(source.centre, num_context=(size, size))

@@ -1,6 +1,6 @@
 """Oracles: the best predictions of tasks from `GibbsTasks`, which on average no model can beat.
 
-Each gives the distribution of the noisy y at every target, elementwise over `(batch, targets, 1)`, in float64.
+Each returns the distribution of the noisy y at every target, elementwise over `(batch, targets, 1)`, in float64.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _EITHER = torch.tensor([True, False])
 
 
 def ground_truth(source: GibbsTasks, task: Task, short_left: Bool[Tensor, " batch"]) -> Normal:
-    """p(y_t | x_t, D_c, β), for one who is told on which side the lengthscale is short, as no model is."""
+    """p(y_t | x_t, D_c, β), for a predictor that knows on which side the lengthscale is short, unlike any model."""
     parts = [_posterior(source, *row, one)[:2] for row, one in zip(_rows(task), short_left.split(1), strict=True)]
     mean, stddev = (torch.stack(values).mT for values in zip(*parts, strict=True))
     return Normal(mean, stddev, validate_args=False)
@@ -34,12 +34,12 @@ def equivariant(source: GibbsTasks, task: Task) -> MixtureSameFamily:
 
     To such a model, which knows inputs up to a shift only, the change point z may lie anywhere. Seen from the interval
     it is uniform in −`source.centre`, a range that covers the interval wherever its points are. So its density is
-    1 / (range of centres) throughout the span of context and target, whatever these are; with what is left z is
-    outside, and either lengthscale holds everywhere. The integral is a finite sum, because nothing changes while z
-    stays between two neighbouring points. Equivariance to reflections costs nothing more: the sum has it.
+    1 / (range of centres) throughout the span of context and target, whatever these are; with the remaining
+    probability z lies outside, and one lengthscale holds everywhere. The integral is a finite sum, because nothing
+    changes while z stays between two neighbouring points. The sum is equivariant to reflections too.
 
     Args:
-        source: what a model has been trained on; the task may come from elsewhere.
+        source: the training tasks of a model; the task may come from elsewhere.
         task: the context and the targets.
     """
     reach = source.width / 2 + source.margin
@@ -90,12 +90,12 @@ def _anywhere(
     edges = torch.cat([inputs.amin(0, keepdim=True), inputs[:-1], inputs.amax(0, keepdim=True)])
     split = xt.clamp(edges[:-1], edges[1:])
     mass = torch.stack([edges[1:] - split, split - edges[:-1]], dim=1) / (source.centre[1] - source.centre[0])
-    # Outside is outside: on the left with one orientation is on the right with the other.
+    # Outside the span, z on the left with one orientation is the same as z on the right with the other.
     mass[0, 1] = (1 - mass.sum((0, 1))).clamp(min=0)
 
     factor, white, evidence = _factor(source, xc, yc[order], scale_c)
     possible = torch.where(mass.sum(1).amax(-1)[:, None] > 0, evidence, -torch.inf)
-    # What is e⁻⁶⁰ times less likely than the best does not show in float64, and is most of the work.
+    # Terms e⁶⁰ times less likely than the best do not matter in float64, and are most of the work.
     gap, orientation = kept = (possible > possible.max() - 60).nonzero(as_tuple=True)
     scale_t = source.lengthscale(_EITHER.repeat_interleave(targets), _EITHER[:, None])[orientation]
     cross = gibbs(xc, scale_c[kept], xt.repeat(2), scale_t)
@@ -107,7 +107,7 @@ def _anywhere(
 def _factor(
     source: GibbsTasks, xc: Float[Tensor, " n"], yc: Float[Tensor, " n"], scale: Float[Tensor, "*h n"]
 ) -> tuple[Float[Tensor, "*h n n"], Float[Tensor, "*h n 1"], Float[Tensor, "*h"]]:
-    """L, L⁻¹ y and log N(y; 0, K) but for 2π, with L Lᵀ = K = k_cc + noise² I."""
+    """L, L⁻¹ y and log N(y; 0, K) up to a constant, with L Lᵀ = K = k_cc + noise² I."""
     covariance = gibbs(xc, scale, xc, scale)
     covariance.diagonal(dim1=-2, dim2=-1).add_(source.noise**2)
     factor = torch.linalg.cholesky(covariance)

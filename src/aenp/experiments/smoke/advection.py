@@ -15,7 +15,7 @@ _inline = numba.njit(inline="always", fastmath=True, error_model="numpy")
 @_compile
 @no_type_check  # numba infers types
 def advect_smoke(smoke, u, v, dt, inflow, out):
-    """MacCormack: a step back, a step forth to see the error, half of which is corrected, within local bounds."""
+    """MacCormack: a step back, a step forward to find the error, half of which is corrected, within local bounds."""
     batch, size, _ = smoke.shape
     half = dt / 2
     back = np.empty((size, size), smoke.dtype)
@@ -46,7 +46,7 @@ def advect_smoke(smoke, u, v, dt, inflow, out):
 @_compile
 @no_type_check
 def advect_velocity(u, v, dt, u_out, v_out):
-    """Semi-Lagrangian: each face takes the velocity from where it was a step before."""
+    """Semi-Lagrangian: each face takes the velocity from where it was one step earlier."""
     batch, _, size = u.shape
     quarter = dt / 4
     for b in range(batch):

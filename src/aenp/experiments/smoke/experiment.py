@@ -31,7 +31,7 @@ from aenp.task import Task
 from aenp.training.recipe import Recipe
 
 FULL = BOX.steps * BOX.dt * BOX.inflow_rate
-"What flows into a cell in all, the unit of y."
+"The total inflow into a cell, the unit of y."
 AXIS = ((np.arange(BOX.size) + 0.5) / CELLS_PER_UNIT).astype(np.float32)
 NUM_CONTEXT = (10, 250)
 TEST_SEED = 2**31
@@ -39,14 +39,14 @@ TEST_SEED = 2**31
 MIN_SCALE = 0.01
 CEILING = -math.log(MIN_SCALE * math.sqrt(2 * math.pi))
 FLOOR = {"likelihood": Normal(min_scale=MIN_SCALE)}
-"Most of a patch may be empty; a smaller standard deviation would reward certainty there without end."
+"Most of a patch may be empty; a smaller standard deviation would reward certainty there without limit."
 LOOSE = 10.0
-"A plume that few points have missed makes gradients large, and rightly: clipped as the paper's, models get too sure."
+"Few points may miss a plume, which rightly makes gradients large: clipped as in the paper, models get too sure."
 SMALL_FIXED = {"num": 16, "width": 32, "fourier": 4, "dropout": 0.1}
 
 
 class Smoke(Experiment):
-    """Patches of 32 × 32 cells from simulated plumes; x in units of 16 cells, y in units of all that flows in."""
+    """Patches of 32 × 32 cells from simulated plumes; x in units of 16 cells, y in units of the total inflow."""
 
     name = "smoke"
     title = "Smoke plumes"
@@ -87,13 +87,13 @@ class Smoke(Experiment):
         },
     }
     remark = f"""\
-Log-likelihoods of a density depend on its unit and on the strength of the inflow, which the paper does not tell:
+Log-likelihoods of a density depend on its unit and on the strength of the inflow, which the paper does not state:
 compare differences between models, not numbers across columns. Ours have a standard deviation of at least {MIN_SCALE},
 so that no model can score more than {CEILING:.2f}. Each test task is from a simulation of its own.
 
-The difference between an approximate model and its own equivariant part tells what the fixed inputs are worth; its
-exact twin was trained separately, and differs by the luck of that run too.
-Nearly half of the patches hold no smoke, and weigh most in the equivariance deviation, a mean of ratios."""
+The difference between an approximate model and its own equivariant part shows what the fixed inputs are worth; its
+exact twin was trained separately, and also differs by chance.
+Nearly half of the patches hold no smoke, and dominate the equivariance deviation, a mean of ratios."""
 
     def source(self) -> Patches:
         return replace(patches(self._load("train")), equal_sizes=True, num_targets=256)

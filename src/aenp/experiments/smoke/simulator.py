@@ -1,11 +1,11 @@
 """Smoke plumes in a closed box with an obstacle: a fast simulator (section 5.2 and appendix E.2).
 
 A step is MacCormack advection of the smoke, inflow, semi-Lagrangian advection of the velocity, buoyancy, and the
-projection of the velocity onto fields without divergence, which is where PhiFlow, the reference, takes its time. The
-obstacle never moves, so the pressure's matrix is constant: that of the empty box, diagonal in cosines, less the faces
+projection of the velocity onto fields without divergence, which takes most of the time in PhiFlow, the reference. The
+obstacle never moves, so the pressure's matrix is constant: that of the empty box, diagonal in cosines, minus the faces
 that the obstacle cuts, a correction of small rank.
 
-A plume amplifies round-off: in single precision the number of threads, the size of the batch or the make of the CPU can
+A plume amplifies round-off: in single precision the number of threads, the size of the batch or the type of CPU can
 change its density by several per cent of the largest one, in double precision by about 1e-12 of it. So everything is
 computed in double precision.
 """
@@ -24,7 +24,7 @@ CELL_RADIUS = math.sqrt(0.5)
 
 @dataclass(frozen=True)
 class Box:
-    """A closed box of size × size unit cells, and the disc in it that no smoke passes.
+    """A closed box of size × size unit cells, and the disc in it that blocks the smoke.
 
     Args:
         size: cells along each side.
@@ -59,7 +59,7 @@ class Plumes:
 
     @staticmethod
     def draw(indices: range, seed: int) -> "Plumes":
-        """Those with the given numbers; each is a function of its number and the seed alone."""
+        """The plumes with the given numbers; each is a function of its number and the seed alone."""
         generators = [np.random.default_rng((seed, index)) for index in indices]
         rows = [(g.uniform(*RADIUS), g.choice(PLACES), g.uniform(*BUOYANCY)) for g in generators]
         return Plumes(*np.array(rows).reshape(-1, 3).T)
@@ -71,8 +71,8 @@ class Plumes:
 def simulate(plumes: Plumes, box: Box = BOX) -> Float[ndarray, "batch x y"]:
     """The smoke's density in the end, in cells [x, y], in float32.
 
-    The same for a plume alone and in any batch, with any number of threads and on any CPU, but for the rounding of the
-    last digit.
+    The same for a plume alone and in any batch, with any number of threads and on any CPU, except for the rounding of
+    the last digit.
     """
     smoke, _ = run(plumes, box)
     return smoke.astype(np.float32)
@@ -82,7 +82,7 @@ def run(
     plumes: Plumes, box: Box = BOX
 ) -> tuple[Float[ndarray, "batch x y"], tuple[Float[ndarray, "batch x1 y"], Float[ndarray, "batch x y1"]]]:
     """The smoke's density and the velocities through the cells' faces in the end, walls included, in float64."""
-    from threadpoolctl import threadpool_limits  # what only those who simulate need
+    from threadpoolctl import threadpool_limits  # needed only for simulations
 
     from aenp.experiments.smoke.advection import advect_smoke, advect_velocity
 
@@ -96,7 +96,7 @@ def run(
     inflow = np.clip(0.5 - (distance - plumes.radius[:, None, None]) / CELL_RADIUS, 0, 1)
     inflow *= box.dt * box.inflow_rate
     lift = box.dt * plumes.buoyancy
-    with threadpool_limits(1):  # the products are too small to be shared out
+    with threadpool_limits(1):  # the products are too small for several threads
         for _ in range(box.steps):
             advect_smoke(smoke, u, v, box.dt, inflow, spare)
             advect_velocity(u, v, box.dt, u_next, v_next)
@@ -138,7 +138,7 @@ class Projection:
         modes = inverse * (cosines @ sources.reshape(len(cut), size, size) @ cosines.T)
         spread = (cosines.T @ modes @ cosines).reshape(len(cut), size * size)
         capacitance = np.eye(len(cut)) + spread[:, first] - spread[:, second]
-        # One more constant than in the empty box is free, that within the obstacle: a singular value of zero.
+        # One more constant is free than in the empty box, the one within the obstacle: a singular value of zero.
         self.correction = np.linalg.pinv(capacitance, rcond=1e-9) @ spread
         self.cosines, self.inverse = cosines, inverse
         self.first, self.second = first, second
@@ -172,6 +172,6 @@ class Projection:
 
 
 def _open(x: Float[ndarray, " n"], y: Float[ndarray, " m"], box: Box) -> Float[ndarray, "n m"]:
-    """How much of the velocity the obstacle lets through at faces: 0 inside, 1 from half a cell's diagonal on."""
+    """How much of the velocity the obstacle lets through at faces: 0 inside, 1 beyond half a cell's diagonal."""
     distance = np.hypot(x[:, None] - box.obstacle[0], y - box.obstacle[1]) - box.obstacle_radius
     return np.clip(distance / CELL_RADIUS, 0, 1)

@@ -24,33 +24,33 @@ SPLITS = {"train": (0.0, 0.8), "validation": (0.8, 0.9), "test": (0.9, 1.0)}
 
 
 def create(out: Path, num: int, seed: int, box: Box = BOX) -> None:
-    """A data set of `num` simulations, none of them made; or nothing, if it was begun with the same arguments before.
+    """Creates an empty data set of `num` simulations, unless it was already started with the same arguments.
 
     `density` holds the simulations, `radius`, `x` and `buoyancy` their initial conditions, and `done` which chunks are
-    whole. The attributes tell everything else.
+    complete. The attributes hold everything else.
     """
     if num < 1:
         raise ValueError(f"num, the number of simulations, must be at least 1; got {num}")
     if seed < 0:
         raise ValueError(f"seed must not be negative; got {seed}")
-    asked = {"num": num, "seed": seed} | asdict(box) | {"obstacle": list(box.obstacle)}
+    requested = {"num": num, "seed": seed} | asdict(box) | {"obstacle": list(box.obstacle)}
     if out.exists():
-        begun = _parameters(out)
-        other = [name for name in asked if begun[name] != asked[name]]
+        started = _parameters(out)
+        other = [name for name in requested if started[name] != requested[name]]
         if other:
-            was, now = (", ".join(f"{name} {values[name]}" for name in other) for values in (begun, asked))
-            raise ValueError(f"{out} was started with {was}; it cannot be continued with {now}. Choose another place")
+            was, now = (", ".join(f"{name} {values[name]}" for name in other) for values in (started, requested))
+            raise ValueError(f"{out} was started with {was}; it cannot be continued with {now}. Choose another path")
         return
     plumes = asdict(Plumes.draw(range(num), seed))
     out.parent.mkdir(parents=True, exist_ok=True)
     attributes = {
         "aenp": __version__,
-        "parameters": asked,
+        "parameters": requested,
         "initial_conditions": {"radius": list(RADIUS), "x": list(PLACES), "buoyancy": list(BUOYANCY)},
         "splits": {name: list(s) for name, s in SPLITS.items()},
     }
     shape, chunks, cells = (num, box.size, box.size), (CHUNK, box.size, box.size), ("simulation", "cell_x", "cell_y")
-    # Interrupted, Zarr's thread may go on writing while the directory is removed.
+    # If interrupted, Zarr's thread may continue writing while the directory is removed.
     temporary = TemporaryDirectory(prefix=f"{out.name}.", suffix=".part", dir=out.parent, ignore_cleanup_errors=True)
     with temporary as beside:
         group = zarr.create_group(Path(beside, "new"), attributes=attributes)
@@ -65,15 +65,15 @@ def create(out: Path, num: int, seed: int, box: Box = BOX) -> None:
 def generate(
     out: Path, num: int, seed: int = 0, box: Box = BOX, workers: int | None = None, scheduler: str | None = None
 ) -> Iterator[int]:
-    """Makes what is missing of the data set; yields at first and after each chunk how many simulations there are.
+    """Makes the missing simulations; yields how many there are, first at the start and then after each chunk.
 
     Args:
         out: a Zarr directory, which all workers must see.
         num: number of simulations.
-        seed: simulation i depends on the seed and i alone, not on who makes it.
+        seed: simulation i depends on the seed and i alone, not on the worker.
         box: the box.
         workers: processes on this machine, by default one for each core; 1 for this process alone.
-        scheduler: address of a Dask scheduler, whose workers are to do the work instead.
+        scheduler: address of a Dask scheduler, whose workers do the work instead.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}")
@@ -89,7 +89,7 @@ def generate(
 
 
 def write_chunk(out: str, box: Box, num: int, seed: int, number: int) -> int:
-    """Makes one chunk and writes it, and then that it is done: if killed in between, it is made again."""
+    """Makes and writes one chunk, then marks it as done: if killed in between, it is made again."""
     rows = _rows(number, num)
     density = simulate(Plumes.draw(rows, seed), box)
     zarr.open_array(out, path="density", mode="r+")[rows.start : rows.stop] = density
@@ -104,7 +104,7 @@ def _rows(number: int, num: int) -> range:
 
 @contextmanager
 def _mapper(workers: int | None, scheduler: str | None, jobs: int) -> Iterator[Any]:
-    """A map whose results come as they are ready."""
+    """A map that yields results as they become ready."""
     if scheduler is None and (workers == 1 or jobs < 2):
         yield map
         return
@@ -129,10 +129,10 @@ def load(data: Path, split: Literal["train", "validation", "test"]) -> Float[nda
     parameters = _parameters(data)
     if not _read(data, "done").all():
         raise ValueError(f"{data} is incomplete; `aenp data smoke` with the same arguments continues it")
-    with _undamaged(data):
+    with _report_damage(data):
         density = zarr.open_array(data, path="density", mode="r")
         if density.shape != (parameters["num"], parameters["size"], parameters["size"]):
-            raise ValueError(f"it has {density.shape} in place of {parameters['num']} simulations")
+            raise ValueError(f"it has shape {density.shape} instead of {parameters['num']} simulations")
         if density.nchunks_initialized != density.nchunks:
             raise ValueError(f"{density.nchunks - density.nchunks_initialized} of its chunks are missing")
         start, stop = (round(density.shape[0] * share) for share in SPLITS[split])
@@ -145,18 +145,18 @@ def _parameters(data: Path) -> dict[str, Any]:
         parameters: Any = zarr.open_group(data, mode="r").attrs["parameters"]
         return dict(parameters)
     except (OSError, KeyError, TypeError, ValueError):
-        raise ValueError(f"{data} is not a data set of smoke plumes; choose another place for one") from None
+        raise ValueError(f"{data} is not a data set of smoke plumes; choose another path") from None
 
 
 def _read(data: Path, name: str) -> ndarray:
-    with _undamaged(data):
+    with _report_damage(data):
         return np.asarray(zarr.open_array(data, path=name, mode="r")[:])
 
 
 @contextmanager
-def _undamaged(data: Path) -> Iterator[None]:
-    """Turns whatever goes wrong in reading into an error that says so; chunks have checksums."""
+def _report_damage(data: Path) -> Iterator[None]:
+    """Reports any error in reading as damage; chunks have checksums."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{data} is damaged: {error}. Delete it, and make it again by `aenp data smoke`") from None
+        raise ValueError(f"{data} is damaged: {error}. Delete it, and make it again with `aenp data smoke`") from None

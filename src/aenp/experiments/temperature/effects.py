@@ -136,7 +136,7 @@ def compare_with_elevation(
     land: Bool[ndarray, "x y"],
     tasks: str,
 ) -> str:
-    """How the local effects that models have learned go with elevation, which they have never been shown."""
+    """How the local effects that models have learned relate to elevation, which they have never seen."""
     rows = []
     for label, effect in effects.items():
         slope = np.polyfit(elevation[land] / 1000, effect[land], 1)[0]

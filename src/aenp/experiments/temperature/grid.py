@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """What is trained and tested on; `step` are the degrees between points of the grid."""
+    """The training and test data; `step` is the number of degrees between points of the grid."""
 
     train: Part
     validation: Part

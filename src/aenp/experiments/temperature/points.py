@@ -82,7 +82,7 @@ class Points:
         return Points(self.values[np.ix_(times, points)], self.dates[times], *places)
 
     def only(self, times: Bool[ndarray, " time"]) -> "Points":
-        """All days, with values at some of them."""
+        """All days, with values only on some of them."""
         return replace(self, values=np.where(times[:, None], self.values, np.float32(np.nan)))
 
     def within(self, south: float, north: float, west: float, east: float) -> Bool[ndarray, " points"]:
@@ -122,7 +122,7 @@ These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
 columns show what it found there and are not a target for ours."""
     days: ClassVar[int] = 1
-    "How many are in a task."
+    "Number of days in a task."
     drawn: ClassVar[str] = "2010-07-31"
     "The last day of the context on the maps."
 
@@ -219,16 +219,14 @@ columns show what it found there and are not a target for ours."""
 
     @cached_property
     def _every(self) -> Points:
-        """All points, one for each node of ERA5: stations that share one have the same values, with other gaps."""
+        """All points, one for each node of ERA5: stations that share one have the same values, with different gaps."""
         from aenp.earth.gridded import elevation_at
         from aenp.earth.sources import open_dataset
 
         data = open_dataset(self.file(FILE))
         missing = {"t2m_era5", "era_lat", "era_lon", "time"} - set(data.variables)
         if missing:
-            raise ValueError(
-                f"{self.file(FILE)} lacks {', '.join(sorted(missing))}; docs/era5.md tells what it must have"
-            )
+            raise ValueError(f"{self.file(FILE)} lacks {', '.join(sorted(missing))}; docs/era5.md describes it")
         nodes, node = np.unique(np.stack([data["era_lat"], data["era_lon"]]), axis=1, return_inverse=True)
         order = np.argsort(node)
         series = data["t2m_era5"].transpose("time", "point").values[:, order].astype(np.float32)
@@ -245,7 +243,7 @@ def _seen(points: Points, day: int, days: int, seed: int) -> Bool[ndarray, "days
 
 
 def _at_points(table: "pd.DataFrame") -> "xr.DataArray":
-    """The temperatures of a table as xarray has them, to be drawn as dots."""
+    """The temperatures of a table as an xarray object, to be drawn as dots."""
     import xarray as xr
 
     where = {name: ("point", table[name]) for name in ("latitude", "longitude")}

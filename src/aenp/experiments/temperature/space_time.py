@@ -46,9 +46,9 @@ class SpaceTimeTemperature(PointTemperature):
         "elsewhere": {"pttnp-exact": (0.73, 0.01), "pttnp-approx": (0.76, 0.01)},
     }
     remark = f"""\
-*Europe* are the days after the 24th of each month of 2006 to 2009, which were not trained on, in the period in which
+*Europe* means the days after the 24th of each month of 2006 to 2009, not used in training, in the period in which
 fixed inputs may differ from zero. In *Europe, 2010* and *elsewhere* they are zero at every target. The model without
-symmetry gets time as it is, hundreds of units from the first day to the last, which does not help it.
+symmetry sees raw time, hundreds of units from the first day to the last, which does not help it.
 
 {PointTemperature.remark}"""
 
@@ -70,7 +70,7 @@ symmetry gets time as it is, hundreds of units from the first day to the last, w
         return {"Europe": points.only(_late(points.dates)), "Europe, 2010": europe, "elsewhere": elsewhere}
 
     def findings(self, models: Mapping[str, NeuralProcess], seed: int) -> str:
-        """Nothing of elevation, which these models are shown."""
+        """Nothing about elevation, which these models see."""
         return ""
 
 
