@@ -29,6 +29,7 @@ from aenp.fixed_inputs import FixedInputs
 from aenp.models import make
 from aenp.process import NeuralProcess, Symmetry
 from aenp.training import Recipe, train
+from aenp.training.loop import make_optimiser
 from aenp.training.memory import reuse_memory
 
 HERE = Path(__file__).parent
@@ -102,7 +103,7 @@ def run(name: str, minutes: float, seed: int, data: Path | None) -> dict[str, An
 def step_seconds(model: NeuralProcess, source: TaskSource, recipe: Recipe, steps: int = 20) -> float:
     """The CPU time of one step of training, which does not depend on what else the machine does."""
     model = copy.deepcopy(model)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
+    optimiser = make_optimiser(model, replace(recipe, learning_rate=1e-9), fused=True)
     for step in range(-3, steps):
         if step == 0:
             start = time.process_time()
@@ -196,6 +197,8 @@ TRIALS = {
     "era5-2d/convcnp-approx: rate 2e-3": small.but(recipe={"learning_rate": 2e-3}),
     "era5-2d/convcnp-approx: clipped by norm": norm,
     "era5-2d/convcnp-approx: clipped by norm, rate 2e-3": norm.but(recipe={"learning_rate": 2e-3}),
+    "era5-2d/convcnp-approx: Muon": norm.but(recipe={"optimiser": "muon"}),
+    "era5-2d/convcnp-approx: Muon, rate 4e-3": norm.but(recipe={"optimiser": "muon", "learning_rate": 4e-3}),
     "era5-2d/convcnp-approx: kernel 3": norm.but(options={"kernel": 3}),
     "era5-2d/convcnp-approx: growing": norm.but(options={"channels": 16, "growth": 2}),
     "era5-2d/convcnp-approx: dropout 0.5": norm.but(fixed={"dropout": 0.5}),

@@ -7,6 +7,7 @@ import aenp
 from aenp import Task
 from aenp.likelihoods import Likelihood
 from aenp.models import FAMILIES, make
+from aenp.models.scales import relative_values
 from catalogue import CASES, build, random_task
 
 PLANE = [key for key in CASES if key[1] <= 2]
@@ -138,6 +139,12 @@ def test_a_mean_of_float64_outputs_is_taken_off_before_they_are_rounded():
     torch.testing.assert_close(far.stddev, model(task).stddev, rtol=1e-4, atol=1e-4)
 
 
-def test_invalid_values_raise():
-    with pytest.raises(ValueError, match="values must be one of raw, centred, standardised; got 'scaled'"):
-        aenp.TNP(1, 1, values="scaled")
+def test_contexts_are_centred_if_their_mean_tells_more_than_zero():
+    task = random_task(1, context=20)
+    moved = Task(task.xc, task.yc + 3, task.xt, task.yt + 3)
+    assert relative_values(task) == "raw"
+    assert relative_values([moved, moved]) == "centred"
+    mask = torch.zeros(3, 20, dtype=torch.bool)
+    assert relative_values(Task(moved.xc, moved.yc, moved.xt, moved.yt, mask)) == "raw"
+    with pytest.raises(ValueError, match="tasks must have target outputs"):
+        relative_values(task.with_targets(task.xt))

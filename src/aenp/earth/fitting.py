@@ -27,7 +27,7 @@ from aenp.earth.points import PointsLike, is_scattered, open_points
 from aenp.earth.sources import Period, Region
 from aenp.fixed_inputs import FixedInputs
 from aenp.models import make
-from aenp.models.scales import points_per_unit, wavelengths
+from aenp.models.scales import points_per_unit, relative_values, wavelengths
 from aenp.process import NeuralProcess, Symmetry
 from aenp.task import Task
 from aenp.training.loop import Outcome, train
@@ -257,7 +257,7 @@ def _data(make: Callable[[Any], TaskSource], values: Any, frame: Frame) -> Data:
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int) -> NeuralProcess:
     """An untrained model with sizes and scales that suit the data."""
     tasks = [data.source.batch(16, index, seed=0) for index in range(4)]
-    options = dict(OPTIONS[family])
+    options = OPTIONS[family] | {"values": relative_values(tasks)}
     if "attention" in options:
         options["wavelengths"] = wavelengths(tasks)
     else:
@@ -268,4 +268,6 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int) -> NeuralProc
         fixed_inputs = FixedInputs(2, num=32, domain=data.frame.domain, dropout=0.1, fourier=4)
         if "attention" in options:
             options["fixed_at_targets"] = True
+    if symmetry == "none":
+        options |= {"domain": data.frame.domain, "fourier": 16}
     return make(family, symmetry, 2, 1, fixed_inputs, **options)

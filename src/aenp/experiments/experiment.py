@@ -54,12 +54,15 @@ class FamilySetup:
         options: arguments of the family's class.
         fixed_inputs: arguments of the `FixedInputs` of its approximate model.
         approx: further arguments of the class that only the approximate model has.
+        fourier: waves for each dimension that the model without symmetry sees of positions, scaled to the domain; 0 for
+            positions as they are.
     """
 
     recipe: Recipe
     options: Mapping[str, Any] = field(default_factory=dict)
     fixed_inputs: Mapping[str, Any] = field(default_factory=dict)
     approx: Mapping[str, Any] = field(default_factory=dict)
+    fourier: int = 0
 
 
 class Experiment(ABC):
@@ -168,6 +171,8 @@ class Experiment(ABC):
         if symmetry == "approx":
             options |= setting.approx
             fixed_inputs = FixedInputs(self.dim_x, **{"domain": self.domain, **setting.fixed_inputs})
+        if symmetry == "none" and setting.fourier:
+            options |= {"domain": self.domain, "fourier": setting.fourier}
         return make(family, symmetry, self.dim_x, self.dim_y, fixed_inputs, **options)
 
 

@@ -1,10 +1,11 @@
-"""Scales of a model that suit given data: cells of a grid, wavelengths of an attention."""
+"""Scales of a model that suit given data: cells of a grid, wavelengths of an attention, where outputs count from."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from aenp.process import Values, masked_mean
 from aenp.task import Task, each_task
 
 
@@ -30,6 +31,19 @@ def wavelengths(tasks: Task | Iterable[Task]) -> tuple[float, float]:
     contexts = _distinct(task.with_targets(task.xc, None, task.context_mask) for task in tasks if task.xc.shape[1])
     shortest = 2 * _spacing([cloud for cloud in contexts if len(cloud) > 1] or clouds)
     return float(f"{shortest:.6g}"), float(f"{max(2 * extent, shortest):.6g}")
+
+
+def relative_values(tasks: Task | Iterable[Task]) -> Values:
+    """`centred` where the mean of a context is closer to the targets than zero is, or else `raw`."""
+    raw = centred = 0.0
+    for task in each_task(tasks):
+        if task.yt is None:
+            raise ValueError("tasks must have target outputs; got some without")
+        mean = masked_mean(task.yc.double(), task).unsqueeze(1)
+        counts = 1.0 if task.target_mask is None else task.target_mask.unsqueeze(-1)
+        raw += (task.yt.double().square() * counts).sum().item()
+        centred += ((task.yt.double() - mean).square() * counts).sum().item()
+    return "centred" if centred < raw else "raw"
 
 
 def _clouds(tasks: Task | Iterable[Task]) -> list[Tensor]:

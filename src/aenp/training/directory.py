@@ -71,8 +71,10 @@ def check_moments(checkpoint: Path, state: dict[str, Any], parameters: Sequence[
         (optimiser,) = state["optimizer_states"]
         fits = isinstance(state["loops"], dict) and set(optimiser["state"]) <= set(range(len(parameters)))
         for number, moments in optimiser["state"].items():
-            shapes = [tuple(moments[name].shape) for name in ("exp_avg", "exp_avg_sq")]
-            fits = fits and shapes == 2 * [tuple(parameters[number].shape)] and moments["step"].numel() == 1
+            shapes = {name: tuple(value.shape) for name, value in moments.items() if name != "step"}
+            fits = fits and set(shapes.values()) == {tuple(parameters[number].shape)}
+            adam = set(shapes) == {"exp_avg", "exp_avg_sq"} and moments["step"].numel() == 1
+            fits = fits and (adam or set(moments) == {"momentum"})
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         fits = False
     if not fits:

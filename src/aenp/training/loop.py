@@ -30,6 +30,7 @@ from aenp.saving import save, written_whole
 from aenp.task import Task
 from aenp.training.directory import CHECKPOINT, MODEL, alone_in, check_moments, is_first_process, read_checkpoint
 from aenp.training.memory import reuse_memory
+from aenp.training.muon import Muon
 from aenp.training.progress import Progress
 from aenp.training.recipe import Recipe
 
@@ -86,13 +87,8 @@ class Loop(LightningModule):
         return self.steps / self.recipe.steps if self.minutes is None else self.seconds / (60 * self.minutes)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        matrices, vectors = _decayed_and_not(self.model)
-        groups: list[dict[str, Any]] = [
-            {"params": matrices, "weight_decay": self.recipe.weight_decay},
-            {"params": vectors},
-        ]
-        fused = "mixed" not in self.trainer.precision  # Lightning cannot clip what a fused optimiser unscales
-        return torch.optim.AdamW(groups, lr=self.recipe.learning_rate, weight_decay=0.0, fused=fused)
+        # Lightning cannot clip what a fused optimiser unscales
+        return make_optimiser(self.model, self.recipe, fused="mixed" not in self.trainer.precision)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
@@ -168,10 +164,29 @@ class Loop(LightningModule):
         self.steps, self.seconds = checkpoint["steps"], checkpoint["seconds"]
 
 
-def _decayed_and_not(model: NeuralProcess) -> tuple[list[Parameter], list[Parameter]]:
-    """The parameters that weight decay acts on, and the others, in the optimiser's order."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
+def make_optimiser(model: NeuralProcess, recipe: Recipe, fused: bool) -> torch.optim.Optimizer:
+    """The recipe's optimiser for the model's parameters."""
+    hidden, matrices, vectors = _groups(model, recipe)
+    decay = recipe.weight_decay
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    if hidden:
+        return Muon([{"params": hidden, "weight_decay": decay, "orthogonal": True}, *groups], recipe.learning_rate)
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=fused)
+
+
+def _groups(model: NeuralProcess, recipe: Recipe) -> tuple[list[Parameter], list[Parameter], list[Parameter]]:
+    """Matrices that Muon trains, other parameters with weight decay, and those without, in the optimiser's order."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    hidden = {
+        name: parameter
+        for name, parameter in trained.items()
+        if recipe.optimiser == "muon"
+        and name.endswith(("weight", "coefficients"))
+        and parameter.ndim > 1
+        and min(parameter.flatten(1).shape) >= 16
+    }
+    others = [parameter for name, parameter in trained.items() if name not in hidden]
+    return list(hidden.values()), [p for p in others if p.ndim > 1], [p for p in others if p.ndim <= 1]
 
 
 class WrittenWhole(TorchCheckpointIO):
@@ -262,8 +277,7 @@ def _restore(loop: Loop) -> None:
         loop.load_state_dict(state["state_dict"])
     except (KeyError, TypeError, AttributeError, RuntimeError):
         raise ValueError(f"the run in {loop.out} belongs to another model; resume it with the same arguments") from None
-    matrices, vectors = _decayed_and_not(loop.model)
-    check_moments(loop.checkpoint, state, [*matrices, *vectors])
+    check_moments(loop.checkpoint, state, [p for group in _groups(loop.model, loop.recipe) for p in group])
     loop.on_load_checkpoint(state)
 
 

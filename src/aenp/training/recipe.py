@@ -19,6 +19,7 @@ class Recipe:
         clip: largest magnitude of an element of the gradient, or of its norm.
         clip_by: `value` or `norm`.
         average: decay of the exponential average of the weights, which is what is saved in the end; smaller at first.
+        optimiser: `adamw`, or `muon`, which makes the momentum of hidden matrices orthogonal.
     """
 
     steps: int
@@ -30,6 +31,7 @@ class Recipe:
     clip: float = 0.5
     clip_by: Literal["value", "norm"] = "value"
     average: float = 0.999
+    optimiser: Literal["adamw", "muon"] = "adamw"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1:
