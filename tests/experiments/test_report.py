@@ -13,7 +13,7 @@ from aenp import save
 from aenp.data import GibbsTasks, Patches
 from aenp.evaluation.plots import maps
 from aenp.evaluation.scores import Score
-from aenp.experiments import Experiment, experiments, key
+from aenp.experiments import Experiment, experiments, key, report
 from aenp.experiments.experiment import Stratum, key_of
 from aenp.experiments.gp.experiment import INSIDE, OUTSIDE, Gibbs
 from aenp.experiments.report import Comparison
@@ -60,6 +60,34 @@ def rows(table: str) -> dict[str, list[str]]:
     """The cells of each row, by its first; the header is the row of `model`."""
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "---" not in line]
     return {first: cells for first, *cells in lines}
+
+
+def test_gains_with_each_seed_stand_beside_their_mean_and_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(loglik: float, part: float) -> dict[str, dict[str, dict[str, float]]]:
+        return {test: {"loglik": {"mean": loglik}, "equivariant_loglik": {"mean": part}} for test in ("here", "there")}
+
+    def facts(*seeds: tuple[float, float]) -> dict[str, object]:
+        first, *others = (scores(*seed) for seed in seeds)
+        counts = {"tasks": {"here": 2048, "there": 512}, "test_seed": 7}
+        return {"scores": first, "seeds": {str(n + 1): other for n, other in enumerate(others)}} | counts
+
+    known = {
+        "gp/tnp-exact": facts((1.0, 1.0), (1.25, 1.25), (1.5, 1.5)),
+        "gp/tnp-approx": facts((2.0, 1.0), (2.5, 0.5), (3.0, 0.0)),
+        "gp/cnp-none": facts((0.0, 0.0)),
+    }
+    monkeypatch.setattr(report, "shipped", lambda: known)
+    section = evaluation(("tnp", "exact"), ("tnp", "approx"), ("cnp", "none")).seeds_section()
+    assert "On\nthe 2,048 here, 512 there test tasks of seed 7." in section
+    table = rows(section[section.index("| model") :])
+    cells = [
+        "2.500 ± 0.500 (2.000, 2.500, 3.000)",
+        "1.250 ± 0.250 (1.000, 1.250, 1.500)",
+        "2.000 ± 1.000 (1.000, 2.000, 3.000)",
+    ]
+    assert table["TNP (T~)"] == 2 * cells
+    assert "TNP (T)" not in table and "CNP" not in table
+    assert evaluation(("cnp", "none")).seeds_section() == ""
 
 
 def test_each_test_set_is_shown_beside_the_papers_numbers_for_it() -> None:

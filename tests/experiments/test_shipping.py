@@ -35,7 +35,7 @@ class Shipped(Experiment):
     """An experiment from outside the package."""
 
     name, title, dim_x, norm, domain = "toy_shipped", "A toy", 1, 1, ((-1.0, 1.0),)
-    models = (("cnp", "none"),)
+    models, repeated = (("cnp", "none"),), ("cnp-none",)
     setups = {"cpu": {"cnp": FamilySetup(Recipe(steps=4, batch_size=2), {"dim": 4})}}
     paper, needs_data = {}, True
 
@@ -78,7 +78,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def facts_of(run: Path, **changes: object) -> Path:
     """A run whose facts are those of a finished one, except for the changes."""
     run.mkdir(parents=True)
-    facts = {"name": "gp/tnp-none", "finished": True, "command": "aenp train gp"} | changes
+    facts = {"name": "gp/tnp-none", "finished": True, "command": "aenp train gp", "seed": 0} | changes
     (run / "model.json").write_text(json.dumps(facts))
     return run
 
@@ -96,7 +96,10 @@ def test_a_stopped_run_is_resumed_and_shipped_when_it_is_finished(toy: Path, tmp
     facts = json.loads((weights / "toy_shipped/cnp-none.json").read_text())
     assert (facts["steps"], facts["finished"], facts["threads"], facts["test_seed"]) == (4, True, 1, 3)
     assert "--data DIR" in facts["command"] and str(tmp_path) not in json.dumps(facts)
-    assert "near" in json.dumps(facts["scores"])
+    assert "&&" not in facts["command"]
+    assert set(facts["seeds"]) == {"1", "2"} and not list(weights.glob("*/*seed*"))
+    scores = [each["near"]["loglik"]["mean"] for each in (facts["scores"], *facts["seeds"].values())]
+    assert len(set(scores)) == 3
     shipped, trained = (
         aenp.load(file) for file in (weights / "toy_shipped/cnp-none.safetensors", run / "model.safetensors")
     )
@@ -108,16 +111,16 @@ def test_a_finished_run_is_not_trained_again(toy: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(shipping.subprocess, "run", lambda *_, **__: pytest.fail("trained again"))
     shipped = list[list[Path]]()
     monkeypatch.setattr(shipping, "ship", lambda experiment, runs, tasks, seed: shipped.append(runs))
-    run = facts_of(tmp_path / "runs/toy_shipped/cnp-none")
+    runs = [facts_of(tmp_path / f"runs/toy_shipped/cnp-none{seed}") for seed in ("", "-seed1", "-seed2")]
     train_and_ship(("toy_shipped",), toy, tmp_path / "runs")
-    assert shipped == [[run]]
+    assert shipped == [runs]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"finished": False}, "the run in .* is not finished, or took several commands: aenp train gp"),
-        ({"command": "aenp train gp && aenp train gp --resume"}, "took several commands: aenp train gp && aenp"),
+        ({"command": "aenp train gp && aenp train gp --resume --steps 9"}, "took several commands: aenp train gp &&"),
         ({"name": "smoke/pttnp-none"}, "is a run of smoke/pttnp-none, which is .* model of gp"),
         ({"name": "gp/tnp-none/../../x"}, "is a run of gp/tnp-none/../../x, which is .* model of gp"),
     ],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from rich.console import Console
@@ -40,7 +41,7 @@ Log-likelihood of each approximate model minus that of its exact twin (for Relax
 equivariant part, and of its family's model without symmetry.
 
 {worth}
-
+{seeds}
 ## Log-likelihood of the context, {first}
 
 Targets are the context's own points, with their noise{no_ceiling}.
@@ -64,6 +65,15 @@ CRPS in units of y, and the share of targets in the central 50, 90 and 95 % inte
 
 {training}
 {findings}{figures}
+"""
+
+SEEDS = """
+### With other seeds
+
+The same pairs trained again with other seeds: the mean over seeds, ± the standard deviation between them, and each. On
+the {tasks} test tasks of seed {seed}.
+
+{table}
 """
 
 NO_CEILING = ": the oracles do not repeat what they have seen, so they are not a ceiling here"
@@ -167,6 +177,28 @@ class Comparison:
             ]
         return self._table(header, columns)
 
+    def seeds_section(self) -> str:
+        """What breaking the symmetry is worth with each seed, from the facts of the shipped models."""
+        facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
+        rows = []
+        for name, exact in ((name, twin(name)) for name, fact in facts.items() if fact.get("seeds")):
+            if name == exact or not facts.get(exact, {}).get("seeds"):
+                continue
+            runs, twins = ([fact["scores"], *fact["seeds"].values()] for fact in (facts[name], facts[exact]))
+            row = [self.label(name)]
+            for test in self.tasks:
+                ours, theirs = ([run[test]["loglik"]["mean"] for run in each] for each in (runs, twins))
+                own = [run[test]["equivariant_loglik"]["mean"] for run in runs]
+                row += [_spread(ours), _spread(_less(ours, theirs)), _spread(_less(ours, own))]
+            rows.append(row)
+        if not rows:
+            return ""
+        columns = ["{}: log-likelihood", "{}: Δ vs exact", "{}: Δ vs own equivariant part"]
+        header = ["model", *(column.format(test) for test in self.tasks for column in columns)]
+        fact = next(iter(facts.values()))
+        counts = ", ".join(f"{count:,} {test}" for test, count in fact["tasks"].items())
+        return SEEDS.format(tasks=counts, seed=fact["test_seed"], table=markdown_table(header, rows))
+
     def metric_table(self, metric: str, paper: str) -> str:
         columns: list[Column] = [self.scores(self.first, metric), self.paper(paper)]
         return self._table(["model", "ours", "paper"], columns)
@@ -235,6 +267,7 @@ class Comparison:
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
             worth=self.worth_table(),
+            seeds=self.seeds_section(),
             context=self.metric_table("context_loglik", "context"),
             deviation=self.metric_table("equivariance_deviation", "deviation"),
             calibration=self.calibration_table(),
@@ -258,6 +291,15 @@ def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
     """The strata one by one, with a progress bar on standard error."""
     console = Console(stderr=True)
     return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _less(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
+    return [one - other for one, other in zip(ours, theirs, strict=True)]
+
+
+def _spread(values: Sequence[float]) -> str:
+    each = ", ".join(f"{value:.3f}" for value in values)
+    return f"{mean(values):.3f} ± {stdev(values):.3f} ({each})"
 
 
 def _section(text: str) -> str:

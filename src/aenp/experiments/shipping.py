@@ -21,6 +21,9 @@ from aenp.experiments.report import Comparison
 from aenp.saving import load, save, written_whole
 from aenp.shipped import WEIGHTS
 
+SEEDS = 3
+"Runs of each model that an experiment repeats."
+
 
 def train_and_ship(
     names: tyro.conf.Positional[tuple[str, ...]] = (),
@@ -41,7 +44,7 @@ def train_and_ship(
         seed: of the test tasks.
     """
     known = {name: each for name, each in experiments().items() if data is not None or not each.needs_data}
-    chosen = [name for each in names or known for name in _models(each)]
+    chosen = [run for each in names or known for run in _runs(each)]
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(partial(_train, runs, data), chosen))
     for experiment in dict.fromkeys(name.split("/")[0] for name in chosen):
@@ -50,13 +53,17 @@ def train_and_ship(
         ship(declared(data if declared.needs_data else None), here, tasks, seed)
 
 
-def _models(name: str) -> list[str]:
-    """The models that a name stands for, such as gp/tnp-approx."""
+def _runs(name: str) -> list[str]:
+    """The runs that a name stands for, such as gp/tnp-approx and, with another seed, gp/tnp-approx-seed1."""
     experiment, _, model = name.partition("/")
-    every = list(starmap(key, experiment_class(experiment).models))
+    declared = experiment_class(experiment)
+    every = list(starmap(key, declared.models))
     if model and model not in every:
         raise ValueError(f"{experiment} has the models {', '.join(every)}; got {model!r}")
-    return [f"{experiment}/{each}" for each in ([model] if model else every)]
+    models = [model] if model else every
+    runs = [f"{experiment}/{each}" for each in models]
+    again = [each for each in models if each in declared.repeated]
+    return runs + [f"{experiment}/{each}-seed{seed}" for seed in range(1, SEEDS) for each in again]
 
 
 def _train(runs: Path, data: Path | None, name: str) -> None:
@@ -68,36 +75,41 @@ def _train(runs: Path, data: Path | None, name: str) -> None:
     if (runs / name / "run.json").exists():
         words.append("--resume")
     else:
-        family, symmetry = model.split("-")
+        family, symmetry, *seed = model.split("-")
         words += ["--model", family, "--symmetry", symmetry, "--threads", "1"]
+        words += ["--seed", seed[0].removeprefix("seed")] if seed else []
         if experiment_class(experiment).needs_data:
             words += ["--data", str(data)]
     subprocess.run([sys.executable, "-m", "aenp.cli", *words], check=True)
 
 
 def ship(experiment: Experiment, runs: list[Path], tasks: int, seed: int) -> None:
-    """Evaluates each run's model and puts it, with its facts and scores, into the package."""
+    """Evaluates each run's model, and puts those of seed 0, with facts and the scores of all, into the package."""
     facts = {run: _facts(run) for run in runs}
     for run, fact in facts.items():
         if fact["name"] not in (f"{experiment.name}/{name}" for name in starmap(key, experiment.models)):
             raise ValueError(f"{run} is a run of {fact['name']}, which is not a model of {experiment.name}")
         if not fact["finished"] or "&&" in fact["command"]:
             raise ValueError(f"the run in {run} is not finished, or took several commands: {fact['command']}")
-    models = {fact["name"].split("/")[1]: load(run / "model.safetensors") for run, fact in facts.items()}
-    scored = Comparison(experiment, {name: process_of(model) for name, model in models.items()}, tasks, seed)
+    models = {run: load(run / "model.safetensors") for run in runs}
+    scored = Comparison(experiment, {str(run): process_of(model) for run, model in models.items()}, tasks, seed)
     scores = scored.as_json()["models"]
-    for (name, model), fact in zip(models.items(), facts.values(), strict=True):
-        save(model, WEIGHTS / experiment.name / f"{name}.safetensors")
-        fact |= {"test_seed": seed, "tasks": scored.tasks, "scores": scores[name]}
+    for run, fact in ((run, fact) for run, fact in facts.items() if fact["seed"] == 0):
+        name = fact["name"].split("/")[1]
+        others = [other for other in runs if facts[other]["name"] == fact["name"] and other != run]
+        fact |= {"test_seed": seed, "tasks": scored.tasks, "scores": scores[str(run)]}
+        fact["seeds"] = {facts[other]["seed"]: scores[str(other)] for other in others}
+        save(models[run], WEIGHTS / experiment.name / f"{name}.safetensors")
         with written_whole(WEIGHTS / experiment.name / f"{name}.json") as file:
             file.write_text(json.dumps(fact, indent=1) + "\n")
     print(scored.tables())
 
 
 def _facts(run: Path) -> dict[str, Any]:
-    """The content of a run's model.json, without the path of the data."""
+    """The content of a run's model.json, without the path of the data and plain resumptions, which change nothing."""
     facts: dict[str, Any] = json.loads((run / "model.json").read_text())
-    facts["command"] = re.sub(r"--data \S+", "--data DIR", facts["command"])
+    command = re.sub(r" && aenp train \S+ --resume(?= &&|$)", "", facts["command"])
+    facts["command"] = re.sub(r"--data \S+", "--data DIR", command)
     return facts
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.data.patches import Patches
-from aenp.experiments.experiment import PAPER, Experiment, FamilySetup, Stratum, eight, middles, per_stratum
+from aenp.experiments.experiment import PAIRS, PAPER, Experiment, FamilySetup, Stratum, eight, middles, per_stratum
 from aenp.experiments.plane import (
     CELLS_PER_UNIT,
     PAPER_FIXED,
@@ -54,6 +54,7 @@ class Smoke(Experiment):
     domain = ((0.0, BOX.size / CELLS_PER_UNIT),) * 2
     norm = 2
     models = eight("pttnp")
+    repeated = PAIRS
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": FamilySetup(

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from aenp.data.windows import Windows
 from aenp.evaluation.scores import Stratum
-from aenp.experiments.experiment import PAPER, STRATA, FamilySetup, Number, key, per_stratum
+from aenp.experiments.experiment import PAIRS, PAPER, STRATA, FamilySetup, Number, key, per_stratum
 from aenp.experiments.plane import (
     PAPER_FIXED,
     PAPER_PTTNP,
@@ -108,6 +108,7 @@ class PointTemperature(FieldExperiment):
     norm = 2
     block = "week"
     models = MODELS
+    repeated = PAIRS
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": SMALL_TRANSFORMER,
