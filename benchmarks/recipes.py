@@ -168,18 +168,15 @@ FIXED = {"num": 32, "width": 64, "fourier": 4, "dropout": 0.1}
 UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}
 CENTRED = {"values": "centred"}
 
+BY_NORM = {"clip": 1.0, "clip_by": "norm"}
+FAST = {"learning_rate": 2e-3}
+MUON = {"optimiser": "muon"}
+
 conv = Trial("era5-2d", "convcnp", "approx", UNET, FIXED)
 small = conv.but(options=CENTRED | {"margin": 0}, recipe={"batch_size": 4}, targets=None)
-norm = small.but(recipe={"clip": 1.0, "clip_by": "norm"})
-group = Trial(
-    "era5-2d",
-    "equivcnp",
-    "approx",
-    GRID | CENTRED | {"group": "C8", "network": "unet", "channels": 32, "layers": 5, "kernel": 5, "margin": 0},
-    FIXED,
-    {"batch_size": 4, "learning_rate": 2e-3},
-    None,
-)
+fast = small.but(recipe=FAST)
+group_unet = GRID | CENTRED | {"group": "C8", "network": "unet", "channels": 32, "layers": 5, "kernel": 5, "margin": 0}
+group = replace(fast, family="equivcnp", options=group_unet)
 tokens = Trial(
     "era5-2d",
     "pttnp",
@@ -194,21 +191,21 @@ TRIALS = {
     "era5-2d/convcnp-approx: first": conv,
     "era5-2d/convcnp-approx: centred": conv.but(options=CENTRED),
     "era5-2d/convcnp-approx: small batches": small,
-    "era5-2d/convcnp-approx: rate 2e-3": small.but(recipe={"learning_rate": 2e-3}),
-    "era5-2d/convcnp-approx: clipped by norm": norm,
-    "era5-2d/convcnp-approx: clipped by norm, rate 2e-3": norm.but(recipe={"learning_rate": 2e-3}),
-    "era5-2d/convcnp-approx: Muon": norm.but(recipe={"optimiser": "muon"}),
-    "era5-2d/convcnp-approx: Muon, rate 4e-3": norm.but(recipe={"optimiser": "muon", "learning_rate": 4e-3}),
-    "era5-2d/convcnp-approx: kernel 3": norm.but(options={"kernel": 3}),
-    "era5-2d/convcnp-approx: growing": norm.but(options={"channels": 16, "growth": 2}),
-    "era5-2d/convcnp-approx: dropout 0.5": norm.but(fixed={"dropout": 0.5}),
+    "era5-2d/convcnp-approx: rate 2e-3": fast,
+    "era5-2d/convcnp-approx: clipped by norm": small.but(recipe=BY_NORM),
+    "era5-2d/convcnp-approx: clipped by norm, rate 2e-3": fast.but(recipe=BY_NORM),
+    "era5-2d/convcnp-approx: dropout 0.5": fast.but(fixed={"dropout": 0.5}),
+    "era5-2d/convcnp-exact: rate 2e-3": replace(fast, symmetry="exact"),
     "era5-2d/equivcnp-approx: group U-Net": group,
-    "era5-2d/equivcnp-approx: clipped by norm": group.but(recipe={"clip": 1.0, "clip_by": "norm"}),
-    "era5-2d/equivcnp-approx: 7 layers": group.but(options={"layers": 7}, recipe={"clip": 1.0, "clip_by": "norm"}),
     "era5-2d/pttnp-approx: centred": tokens,
-    "era5-2d/pttnp-approx: clipped by norm": tokens.but(recipe={"clip": 1.0, "clip_by": "norm"}),
-    "era5-2d/pttnp-approx: batch 4": tokens.but(recipe={"clip": 1.0, "clip_by": "norm", "batch_size": 4}),
-    "era5-2d/pttnp-approx: 256 targets": tokens.but(recipe={"clip": 1.0, "clip_by": "norm"}, targets=256),
+    "era5-2d/convcnp-approx: Muon": fast.but(recipe=MUON),
+    "era5-2d/pttnp-approx: Muon": tokens.but(recipe=MUON),
+    "era5-2d/pttnp-approx: 256 targets": tokens.but(targets=256),
+    "era5-2d/pttnp-exact: centred": replace(tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED),
+    "era5-2d/convcnp-approx: kernel 3": fast.but(options={"kernel": 3}),
+    "era5-2d/convcnp-approx: growing": fast.but(options={"channels": 16, "growth": 2}),
+    "era5-2d/equivcnp-approx: 7 layers": group.but(options={"layers": 7}),
+    "era5-2d/pttnp-approx: batch 4": tokens.but(recipe={"batch_size": 4}),
 }
 
 if __name__ == "__main__":
