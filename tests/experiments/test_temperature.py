@@ -138,7 +138,9 @@ def test_local_effects_are_drawn_in_kelvin_as_what_the_place_adds(
     models = {"one": lapse(experiment.dim_x), "other": lapse(experiment.dim_x)}
     experiment(tmp_path).figures(models, tmp_path, seed=0)
     titles = ["Lapse (T~), equivariant part", "Lapse (T~)", "Lapse (T~), local effect"]
-    assert [panel.title for panel in drawn] == ["context", "truth", "elevation", *titles, *titles]
+    (truth,) = (panel.title for panel in drawn if panel.title.startswith("truth, "))
+    assert [panel.title for panel in drawn] == ["context", truth, "elevation", *titles, *titles]
+    assert days[0] <= truth.removeprefix("truth, ") <= days[1] + "T23"
     for equivariant, whole, effect in (drawn[3:6], drawn[6:]):
         expected = slope * effect.values.latitude
         assert abs(equivariant.values - 285).max() < 1e-3

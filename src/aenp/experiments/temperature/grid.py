@@ -192,7 +192,7 @@ standard errors are still somewhat too small."""
         grid, context = _grid(truth), some(truth, seed)
         panels = [
             ("context", context),
-            ("truth", truth),
+            (f"truth, {np.datetime_as_string(truth.time.values, 'h')}", truth),
             ("elevation", grid.on_map(grid.elevation(self.file(TOPOGRAPHY)))),
         ]
         predictions = [

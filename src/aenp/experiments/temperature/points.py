@@ -162,7 +162,7 @@ columns show what it found there and are not a target for ours."""
         day = int(np.searchsorted(points.dates, np.datetime64(self.drawn)))
         panels = [
             ("context", _at_points(points.table(day, _seen(points, day, 1, seed)))),
-            ("truth", _at_points(points.table(day, np.isfinite(points.values[[day]])))),
+            (f"truth, {self.drawn}", _at_points(points.table(day, np.isfinite(points.values[[day]])))),
             ("elevation", ALPS.on_map(self._elevation)),
         ]
         predictions = [
