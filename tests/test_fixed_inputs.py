@@ -167,7 +167,7 @@ def test_later_changes_are_saved(tmp_path):
     [
         ({"domain": [(0, 1)]}, "each of 2 dimensions"),
         ({"domain": [(0, 1), (3, 2)]}, "lower ≤ upper"),
-        ({"domain": [(0, 1), (0, None)], "taper": 0.1}, "both its bounds"),
+        ({"domain": [(0, 1), (0, None)], "taper": 0.1}, "both bounds"),
         ({"fourier": -1}, "negative"),
         ({"dropout": 1.5}, "probability"),
         ({"taper": 0.7}, "fraction"),

@@ -277,7 +277,7 @@ def test_elevations_in_other_units_are_converted(space_time: FieldModel) -> None
 
 def test_the_error_of_a_model_on_a_grid_names_the_grid() -> None:
     process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3)
-    with pytest.raises(ValueError, match=r"places on one grid only, every 0\.25° × 0\.25°"):
+    with pytest.raises(ValueError, match=r"only places on one grid, every 0\.25° × 0\.25°"):
         FieldModel(process, FRAME).predict(stations(), GRID)
 
 
@@ -287,8 +287,8 @@ def test_the_error_of_a_model_on_a_grid_names_the_grid() -> None:
         (dated(stations()).drop(columns="time"), GRID, HIGH, "DataFrame has no time, which the model"),
         (dated(stations()).drop(columns="elevation"), GRID, None, "DataFrame lacks elevations, which the model"),
         (dated(stations()), GRID, None, "dict lacks elevations, which the model"),
-        (dated(stations()), {"latitude": [60.0], "longitude": [0.0]}, HIGH, "dict has no elevation that is known"),
-        (dated(stations()), dated(stations()).assign(time=pd.NaT), None, "DataFrame has no time that is known"),
+        (dated(stations()), {"latitude": [60.0], "longitude": [0.0]}, HIGH, "dict has no known elevation"),
+        (dated(stations()), dated(stations()).assign(time=pd.NaT), None, "DataFrame has no known time"),
         (
             dated(stations()).assign(lat=60.0, elevation=np.nan), GRID, HIGH,
             "DataFrame has places that the topography does not cover",
