@@ -18,7 +18,8 @@ from aenp.evaluation.families import parameter_count
 from aenp.experiments import Preset, experiment_class, key
 from aenp.saving import written_whole
 from aenp.training.directory import CHECKPOINT, alone_in, is_first_process
-from aenp.training.loop import Outcome, check_arguments, train
+from aenp.training.loop import Outcome, train
+from aenp.training.machine import Machine
 from aenp.training.recipe import Recipe
 
 Number = Annotated[int | None, arg(metavar="N")]
@@ -65,7 +66,7 @@ class RunConfig:
         experiment_class(self.experiment)
         if self.steps is not None and self.minutes is not None:
             raise ValueError("the budget is given in steps or in minutes; got both")
-        check_arguments(self.minutes, self.devices, self.num_nodes, self.precision)
+        self.machine()
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> "RunConfig":
@@ -103,6 +104,10 @@ class RunConfig:
         for name, value in list(self.asked().items())[1:]:
             words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join(words)
+
+    def machine(self) -> Machine:
+        """What the run computes on."""
+        return Machine(self.devices, self.num_nodes, self.precision)
 
     def recipe(self) -> Recipe:
         """The preset's recipe, with what is asked for otherwise."""
@@ -177,9 +182,7 @@ def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversu
             tasks,
             best,
             resume and has_state,
-            devices=config.devices,
-            num_nodes=config.num_nodes,
-            precision=config.precision,
+            machine=config.machine(),
             wrap=experiment.wrap,
         )
         facts = {
