@@ -377,10 +377,11 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
     [
         (stations().rename(columns={"t2m": "t2m [mm]"}), GRID, "'mm' and 'K' differ and cannot be converted"),
         (stations(), {"latitude": [1.0]}, "needs a latitude and a longitude"),
-        (stations(), "41,45,2,-4,1", "a grid is south,north,west,east,step"),
+        (stations(), "36,47,170,-170,5", "ends west of where it begins; across the date line, write 36,47,170,190,5"),
         (stations().drop(columns="lon"), GRID, "has no longitude"),
         (stations().assign(t2m=lambda t: t["t2m"] - 273.15), GRID, "values are about .* Check variable and units"),
-        (stations().assign(t2m="warm"), GRID, "no column of numbers"),
+        (stations().assign(t2m="warm"), GRID, "column t2m has the value 'warm', which is not a number"),
+        (stations().assign(t2m="warm", other=280.0), GRID, "column t2m has the value 'warm'"),
         (stations(), "50,58,-10", "a grid is south,north,west,east,step"),
         (stations(), {"latitude": [], "longitude": []}, "no place to predict at"),
     ],
@@ -388,3 +389,45 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
 def test_what_cannot_be_is_an_error(model: FieldModel, context: object, target: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         model.predict(context, target)
+
+
+def test_a_grid_across_the_date_line_is_predicted_in_one_piece(model: FieldModel) -> None:
+    east = stations().assign(lon=lambda t: t["lon"] % 360 - 180)
+    west = stations().assign(lon=lambda t: t["lon"] + 180)
+    results = [model.predict(table, "41,45,176,182,1")["mean"] for table in (east, west)]
+    assert results[0].shape == (5, 7) and np.allclose(*results, rtol=0, atol=1e-3)
+
+
+ODD = """
+import aenp, numpy as np
+from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import Axis, Frame, Variable
+
+frame = Frame([Axis("latitude", 4.0), Axis("longitude", 4.0)], [Variable("t2m", 280.0, 5.0)])
+model = FieldModel(aenp.CNP(2, 1), frame)
+grid = {"latitude": [1.0], "longitude": [1.0]}
+for odd in (
+    lambda: model.predict({"lat": [1.0], "lon": [1.0], "t2m": [280.0]}, grid),
+    lambda: model.predict([280.0], grid),
+    lambda: model.predict(np.ones((2, 3)), grid),
+    lambda: Axis("latitude", "6"),
+    lambda: Axis("latitude", 6.0, low=[1.0], high=2.0),
+    lambda: Variable("t2m", "280", 5.0),
+):
+    try:
+        odd()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_odd_types_are_told_in_a_sentence() -> None:
+    """As users meet them, without the checks of types that tests have."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", ODD], capture_output=True, text=True, check=True)
+    neither = "the given {} is neither a table nor a field; give a pandas DataFrame, an xarray object or a file"
+    assert done.stdout.splitlines() == [
+        *(neither.format(kind) for kind in ("dict", "list", "ndarray")),
+        "latitude: unit must be a number; got '6'",
+        "latitude: low must be a number; got [1.0]",
+        "t2m: mean must be a number; got '280'",
+    ]

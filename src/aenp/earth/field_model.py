@@ -22,7 +22,7 @@ from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.places import PlacesLike, chunked, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, open_points
-from aenp.earth.sources import converted, describe
+from aenp.earth.sources import NoSuchVariable, converted, describe
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 from aenp.task import Task
@@ -164,7 +164,7 @@ class FieldModel(Configured, nn.Module):
         """The observations of one variable."""
         try:
             observed = open_points(context, variable or expected.name)
-        except ValueError:
+        except NoSuchVariable:
             if variable is not None:
                 raise
             observed = open_points(context)
