@@ -1,5 +1,6 @@
 """FieldModel: what goes in as a table or a field comes out in the same units, on the target's own coordinates."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -275,10 +276,49 @@ def test_elevations_in_other_units_are_converted(space_time: FieldModel) -> None
     assert np.allclose(space_time.predict(*kilometres)["mean"], expected, rtol=0, atol=1e-3)
 
 
-def test_a_model_on_a_grid_says_which() -> None:
-    process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3)
-    with pytest.raises(ValueError, match=r"places on one grid only, every 0\.25° × 0\.25°"):
-        FieldModel(process, FRAME).predict(stations(), GRID)
+@pytest.fixture(scope="module")
+def on_grid() -> FieldModel:
+    """A model that needs its places on a grid, every quarter of a degree."""
+    torch.manual_seed(0)
+    fixed_inputs = aenp.FixedInputs(2, domain=FRAME.domain)
+    process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3, fixed_inputs=fixed_inputs)
+    return FieldModel(process, FRAME).eval()
+
+
+def at_nodes(table: pd.DataFrame, first: float = 0.0) -> pd.DataFrame:
+    """The stations at the nearest of the nodes, every quarter of a degree, with their mean where there are several."""
+    nodes = {name: first + ((table[name] - first) * 4).round() / 4 for name in ("lat", "lon")}
+    return table.assign(**nodes).groupby(["lat", "lon"], as_index=False).mean()
+
+
+def test_a_model_on_a_grid_takes_stations_to_the_nearest_nodes(on_grid: FieldModel) -> None:
+    table = pd.concat([stations(), stations().assign(lat=lambda t: t["lat"] + 1e-3, t2m=280.0)])
+    result, expected = (on_grid.predict(each, GRID) for each in (table, at_nodes(table)))
+    assert len(at_nodes(table)) < len(table) and np.array_equal(result["mean"], expected["mean"])
+    assert np.array_equal(result["std"], expected["std"]) and "comment" not in expected.attrs
+    assert re.search(r"nearest nodes of a grid, every 0\.25° × 0\.25°, by up to 0\.1\d+° × ", result.attrs["comment"])
+
+
+def test_a_place_between_the_nodes_is_predicted_as_the_nearest(on_grid: FieldModel) -> None:
+    """The grid goes through the context if that lies on one, and else it is that of the training region."""
+    places = stations(9, seed=1).drop(columns="t2m")
+    seen = at_nodes(stations())
+    expected = on_grid.predict(seen, GRID | {"latitude": [41.25, 44.5], "longitude": [0.25, 1.0]})["mean"]
+    near = pd.DataFrame({"lat": [41.2, 41.33, 44.4, 44.61], "lon": [0.3, 0.9, 0.2, 1.11]})
+    assert np.array_equal(on_grid.predict(seen, near)["mean"], expected.values.ravel())
+    scattered = on_grid.predict(stations(), places)["mean"]
+    training = at_nodes(stations(), first=0.125)
+    assert np.allclose(scattered, on_grid.predict(training, places)["mean"], rtol=0, atol=1e-3)
+
+
+def test_places_on_a_grid_are_left_alone(on_grid: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, also with the round-off of coordinates and with two values at one node."""
+    table = pd.concat([at_nodes(stations()), at_nodes(stations()).head(2)]).astype({"lat": np.float32})
+    shifted = table.assign(lat=table["lat"] + 0.1, lon=table["lon"] + 0.2)
+    target = {"latitude": LATITUDES + 0.1, "longitude": (LONGITUDES + 0.2).astype(np.float32)}
+    found = [on_grid.predict(table, GRID), on_grid.predict(shifted, target)]
+    monkeypatch.setattr(FieldModel, "_nodes", lambda *_: (None, {}))
+    assert found[0].identical(on_grid.predict(table, GRID)) and found[1].identical(on_grid.predict(shifted, target))
 
 
 @pytest.mark.parametrize(

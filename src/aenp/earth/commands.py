@@ -71,6 +71,8 @@ def predict(
         raise ValueError(f"{weights} has no units: it is not a model of a field, such as `aenp fit` makes")
     observed = model.observed(context, variable, elevation)
     prediction = model.predict(observed, target, "value", elevation, progress=sys.stderr.isatty()).load()
+    if "comment" in prediction.attrs:
+        print(f"aenp: {prediction.attrs['comment']}", file=sys.stderr)
     written = []
     if plot is not None:
         from aenp.earth.maps import map_prediction

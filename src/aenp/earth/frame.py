@@ -14,7 +14,8 @@ from aenp.configured import Configured
 from aenp.earth.sources import TOLERANCE
 
 EPOCH = np.datetime64("1970-01-01")
-AXES = ("latitude", "longitude", "time", "elevation")
+AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
+"The coordinates that a model may see, with their units."
 
 
 class Axis(Configured):
@@ -122,6 +123,12 @@ class Frame(Configured):
     def x(self, coordinates: Mapping[str, ArrayLike]) -> Float[ndarray, "*points dim_x"]:
         """Places, of which the frame's coordinates are given by name, in the model's units."""
         return np.stack(np.broadcast_arrays(*(axis.x(coordinates[name]) for name, axis in self.axes.items())), axis=-1)
+
+    def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
+        """A length along each axis in the user's units, in words."""
+        return " × ".join(
+            f"{each * axis.unit:.3g}{AXES[axis.name]}" for each, axis in zip(x, self.axes.values(), strict=True)
+        )
 
     def inside(self, coordinates: Mapping[str, ArrayLike]) -> Bool[ndarray, "*points"]:
         """Whether each place is in the box of the training data, edges included."""
