@@ -182,6 +182,7 @@ def test_what_cannot_be_parsed_is_told_in_plain_text(
             "is not a Zarr store, so it is not repl",
         ),
         ("predict --weights none --context none --target none", "directory.nc", "directory.nc is a directory; choose"),
+        ("predict --weights none --context none --target none --plot m.xyz", "p.nc", "m.xyz cannot be drawn; choose"),
     ],
 )
 def test_what_cannot_be_written_is_told_before_any_work(

@@ -13,7 +13,8 @@ import torch
 import xarray as xr
 
 import aenp
-from aenp.earth import field_model
+from aenp import cli
+from aenp.earth import field_model, maps
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.maps import map_prediction
@@ -361,6 +362,55 @@ def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel,
     context = both(stations())
     drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
     assert drawn.stat().st_size > 10_000
+
+
+@pytest.fixture
+def predict_words(on_grid: FieldModel, tmp_path: Path) -> tuple[object, ...]:
+    """A command line that predicts and draws."""
+    on_grid.save(tmp_path / "model.safetensors")
+    stations().to_csv(tmp_path / "stations.csv", index=False)
+    files = {"weights": "model.safetensors", "context": "stations.csv", "out": "p.nc", "plot": "map.png"}
+    options = [word for name, file in files.items() for word in (f"--{name}", tmp_path / file)]
+    return "predict", "--target", "41,45,-4,2,1", *options
+
+
+def test_the_command_tells_that_places_were_moved(
+    predict_words: tuple[object, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["aenp", *map(str, predict_words)])
+    cli.main()
+    printed, told = capsys.readouterr()
+    assert len(printed.splitlines()) == 2
+    assert told.startswith("aenp: places were moved to the nearest nodes of a grid") and len(told.splitlines()) == 1
+
+
+def test_what_a_map_needs_is_read_before_the_prediction(
+    predict_words: tuple[object, ...],
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(FieldModel, "predict", lambda *_: pytest.fail("predicted too early"))
+    (tmp_path / "coast.nc").write_text("nothing but text")
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words, "--coast", tmp_path / "coast.nc")
+    assert "coast.nc is not NetCDF" in capsys.readouterr().err
+
+
+def test_a_map_that_fails_leaves_the_prediction(
+    predict_words: tuple[object, ...], call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(maps, "save_figure", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words)
+    assert open_dataset(tmp_path / "p.nc")["mean"].shape == (5, 7) and not (tmp_path / "map.png").exists()
+
+
+def test_the_coast_of_a_map_is_read_around_the_target(tmp_path: Path) -> None:
+    HIGH.rename("topo").to_netcdf(tmp_path / "high.nc")
+    coast = maps.read_coast(tmp_path / "high.nc", {"latitude": [44.0, 45.0], "longitude": [359.0, 360.0]}, stations())
+    assert coast.latitude.values.tolist() == [43.0, 44.0, 45.0, 46.0] and coast.sizes["longitude"] == 4
 
 
 def test_a_field_of_two_variables_is_its_values(two_variables: FieldModel) -> None:

@@ -65,17 +65,19 @@ def predict(
     if out.suffix == ".zarr":
         check_replaceable(out)
     if plot is not None:
+        from aenp.earth.maps import map_prediction, read_coast
+        from aenp.evaluation.plots import picture_format
+
         check_place(plot)
+        picture_format(plot)
     model = find_model(weights)
     if not isinstance(model, FieldModel):
         raise ValueError(f"{weights} has no units: it is not a model of a field, such as `aenp fit` makes")
     observed = model.observed(context, variable, elevation)
+    shore = None if plot is None or coast is None else read_coast(coast, target, observed)
     prediction = model.predict(observed, target, "value", elevation, progress=sys.stderr.isatty()).load()
     if "comment" in prediction.attrs:
         print(f"aenp: {prediction.attrs['comment']}", file=sys.stderr)
-    written = []
+    print(write_prediction(prediction, out))
     if plot is not None:
-        from aenp.earth.maps import map_prediction
-
-        written = [map_prediction(prediction, observed, plot, coast)]
-    print(*[write_prediction(prediction, out), *written], sep="\n")
+        print(map_prediction(prediction, observed, plot, shore))
