@@ -65,6 +65,11 @@ def test_what_was_never_saved_starts_anew(
     with pytest.raises(SystemExit, match="2"):
         call("train", "gp", "--out", tmp_path, "--resume", "--model", "convcnp", "--symmetry", "exact")
     assert "has model=tnp; it cannot be resumed with model=convcnp" in capsys.readouterr().err
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings | {"seed": 3}, "commands": ["aenp train gp"]}))
+    for seed in (("--seed", "0"), ("--seed=0",)):
+        with pytest.raises(SystemExit, match="2"):
+            call("train", "gp", "--out", tmp_path, "--resume", *seed)
+        assert "has seed=3; it cannot be resumed with seed=0" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         call(*TNP, "--out", tmp_path)
     assert "already holds a run" in capsys.readouterr().err

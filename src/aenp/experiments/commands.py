@@ -45,13 +45,13 @@ def train(config: RunConfig, out: File = None, resume: bool = False, oversubscri
 
     Args:
         out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
-        resume: continue the run in that directory. Another budget may be given; the learning rate then jumps to
-            where it is at that share of the new one.
+        resume: continue the run in that directory; if another budget is given, the learning rate follows that one.
         oversubscribe: allow more devices or threads than this machine has.
     """
     out = out or Path("runs", config.experiment, config.name)
     check_place(out, is_directory=True)
-    outcome = train_model(out, config, resume, oversubscribe)
+    given = {word.partition("=")[0][2:].replace("-", "_") for word in sys.argv if word.startswith("--")}
+    outcome = train_model(out, config, resume, oversubscribe, given)
     if not is_first_process():
         return
     config = resumed(out, config)[0]

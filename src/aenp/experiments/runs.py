@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shlex
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -117,10 +118,10 @@ class RunConfig:
         return replace(recipe, steps=steps, learning_rate=learning_rate)
 
 
-def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
+def resumed(out: Path, asked: RunConfig, given: Collection[str] = ()) -> tuple[RunConfig, list[str]]:
     """The run in a directory, with the budget, threads and place of the data asked for, and the commands that made it.
 
-    An option that is asked for at its default value is taken as left out.
+    An option that is asked for at its default value is taken as left out, unless it is among those `given`.
     """
     file = out / "run.json"
     if not file.exists():
@@ -132,9 +133,10 @@ def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
             raise TypeError("its commands are not a list of texts")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} does not describe a run: {error}") from None
-    for name, value in asked.asked().items():
-        if name not in ("steps", "minutes", "threads", "data") and value != getattr(stored, name):
-            known = getattr(stored, name)
+    checked = {*asked.asked(), *given}
+    for name in (field.name for field in fields(asked) if field.name in checked):
+        known, value = getattr(stored, name), getattr(asked, name)
+        if name not in ("steps", "minutes", "threads", "data") and value != known:
             raise ValueError(f"the run in {out} has {name}={known}; it cannot be resumed with {name}={value}")
     config = stored
     if asked.steps is not None or asked.minutes is not None:
@@ -146,7 +148,13 @@ def resumed(out: Path, asked: RunConfig) -> tuple[RunConfig, list[str]]:
     return replace(config, threads=asked.threads or stored.threads, data=asked.data or stored.data), commands
 
 
-def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversubscribe: bool = False) -> Outcome:
+def train_model(
+    out: Path | None,
+    asked: RunConfig,
+    resume: bool = False,
+    oversubscribe: bool = False,
+    given: Collection[str] = (),
+) -> Outcome:
     """Trains as asked; to `out` go `model.safetensors`, its facts `model.json`, logs and checkpoints.
 
     Args:
@@ -154,9 +162,10 @@ def train_model(out: Path | None, asked: RunConfig, resume: bool = False, oversu
         asked: what to train; to resume a run, only what is to be checked or changed.
         resume: continue the run in `out`.
         oversubscribe: allow more devices or threads than the machine has.
+        given: names of options that a run to resume must have as asked, though they are asked for at their defaults.
     """
     out = out or Path("runs", asked.experiment, asked.name)
-    config, commands = resumed(out, asked) if resume else (asked, [asked.command()])
+    config, commands = resumed(out, asked, given) if resume else (asked, [asked.command()])
     name, symmetry = config.name, config.symmetry
     if not oversubscribe:
         config.check_machine()
