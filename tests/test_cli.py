@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aenp.experiments import key
+from aenp.experiments import experiments, key
 from aenp.experiments.gp.experiment import Gibbs
 from aenp.shipped import commands
 
@@ -24,6 +24,15 @@ def test_help_has_an_example(command: str, call: Callable[..., str], capsys: pyt
         call(command, "--help")
     assert stop.value.code == 0
     assert f"aenp {command} gp" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
+def test_help_names_every_experiment(
+    command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        call(command, "--help")
+    assert f"one of {', '.join(experiments())}." in capsys.readouterr().out
 
 
 def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:

@@ -25,6 +25,11 @@ def number(kind: type[int] | type[float], least: float, most: float, count: int 
     return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
 
 
+def optional(metavar: str | None = None) -> Any:
+    """An option without a default value: its description tells what happens where it is left out."""
+    return arg(metavar=metavar, help_behavior_hint="")
+
+
 Seed = Annotated[int, number(int, 0, 2**63 - 1)]
 Count = Annotated[int, number(int, 1, 10**6)]
 OptionalCount = Annotated[int | None, arg(metavar="N"), number(int, 1, 10**9)]

@@ -15,7 +15,7 @@ from aenp.arguments import Count, File, OptionalCount, Seed, SymmetryName, Text,
 from aenp.experiments import Experiment, experiment_class, key
 from aenp.experiments.experiment import process_of
 from aenp.experiments.report import Comparison, write_report
-from aenp.experiments.runs import RunConfig, resumed, train_model
+from aenp.experiments.runs import ExperimentName, RunConfig, resumed, train_model
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL, is_first_process
 
@@ -25,12 +25,12 @@ class Choice:
     """Which experiment, on which data.
 
     Args:
-        experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
+        experiment: name of the experiment.
         data: where its data are, if it needs any.
         split: how its data are split into training and test data, such as paper, if there is a choice.
     """
 
-    experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]]
+    experiment: Positional[ExperimentName]
     data: File = None
     split: Text = None
 

@@ -14,16 +14,17 @@ import torch
 from tyro.conf import Positional, arg
 
 from aenp._version import __version__
-from aenp.arguments import SymmetryName, Text, check_limits
+from aenp.arguments import SymmetryName, Text, check_limits, optional
 from aenp.evaluation.families import parameter_count
-from aenp.experiments import Preset, experiment_class, key
+from aenp.experiments import Preset, experiment_class, experiments, key
 from aenp.saving import written_whole
 from aenp.training.directory import CHECKPOINT, alone_in, is_first_process
 from aenp.training.loop import Outcome, train
 from aenp.training.machine import Machine
 from aenp.training.recipe import Recipe
 
-Number = Annotated[int | None, arg(metavar="N")]
+Number = Annotated[int | None, optional("N")]
+ExperimentName = Annotated[str, arg(metavar="EXPERIMENT", help=f"one of {', '.join(experiments())}.")]
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class RunConfig:
     """What to train, and how. When a run is resumed, what is left out is as it was.
 
     Args:
-        experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
-        model: family of the model, such as tnp or convcnp.
-        symmetry: none, exact or approx.
+        experiment: name of the experiment.
+        model: family of the model, such as tnp or convcnp; needed unless a run is resumed.
+        symmetry: none, exact or approx; needed unless a run is resumed.
         preset: cpu, small and quick, or paper, its sizes and schedule, for a GPU.
         data: where the experiment's data are, if it needs any.
         split: how its data are split into training and test data, such as paper, if there is a choice.
@@ -47,7 +48,7 @@ class RunConfig:
         precision: 32-true, 64-true, 16-mixed or bf16-mixed, as Lightning has them.
     """
 
-    experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]]
+    experiment: Positional[ExperimentName]
     model: Text = None
     symmetry: SymmetryName = None
     preset: Preset = "cpu"
