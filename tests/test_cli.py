@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from aenp import cli
 from aenp.experiments import experiments, key
 from aenp.experiments.gp.experiment import Gibbs
 from aenp.shipped import commands
@@ -24,6 +25,17 @@ def test_help_has_an_example(command: str, call: Callable[..., str], capsys: pyt
         call(command, "--help")
     assert stop.value.code == 0
     assert f"aenp {command} gp" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_has_no_leftovers_of_the_code(
+    command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as defaults that mean nothing to a user, and names of parameters as titles."""
+    with pytest.raises(SystemExit, match="0"):
+        call(command, "--help")
+    told = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+    assert not re.search(r"default: (None|False)?\)|--no-|(config|choice|options) options", told)
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])

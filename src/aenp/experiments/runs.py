@@ -37,10 +37,10 @@ class RunConfig:
         symmetry: none, exact or approx; needed unless a run is resumed.
         preset: cpu, small and quick, or paper, its sizes and schedule, for a GPU.
         data: where the experiment's data are, if it needs any.
-        split: how its data are split into training and test data, such as paper, if there is a choice.
+        split: how its data are split into training and test data, such as paper; by default as for the shipped models.
         steps: budget in steps; by default the preset's.
         minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
-        learning_rate: by default the preset's.
+        learning_rate: the largest; by default the preset's.
         seed: of parameters, tasks and dropout.
         threads: of each process; by default one for each core.
         devices: processes or GPUs on this machine, which share the work by DDP.
@@ -52,11 +52,11 @@ class RunConfig:
     model: Text = None
     symmetry: SymmetryName = None
     preset: Preset = "cpu"
-    data: Annotated[str | None, arg(metavar="PATH")] = None
+    data: Annotated[str | None, optional("PATH")] = None
     split: Text = None
     steps: Number = None
-    minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
-    learning_rate: Annotated[float | None, arg(metavar="RATE")] = None
+    minutes: Annotated[float | None, optional("MINUTES")] = None
+    learning_rate: Annotated[float | None, optional("RATE")] = None
     seed: int = 0
     threads: Number = None
     devices: int = 1
