@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aenp.experiments import key
+from aenp import cli
+from aenp.experiments import experiments, key
 from aenp.experiments.gp.experiment import Gibbs
 from aenp.shipped import commands
 
@@ -24,6 +25,26 @@ def test_help_has_an_example(command: str, call: Callable[..., str], capsys: pyt
         call(command, "--help")
     assert stop.value.code == 0
     assert f"aenp {command} gp" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_has_no_leftovers_of_the_code(
+    command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as defaults that mean nothing to a user, and names of parameters as titles."""
+    with pytest.raises(SystemExit, match="0"):
+        call(command, "--help")
+    told = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+    assert not re.search(r"default: (None|False)?\)|--no-|(config|choice|options) options", told)
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
+def test_help_names_every_experiment(
+    command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        call(command, "--help")
+    assert f"one of {', '.join(experiments())}." in capsys.readouterr().out
 
 
 def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:
@@ -65,6 +86,11 @@ def test_a_run_without_a_checkpoint_starts_again(
     with pytest.raises(SystemExit, match="2"):
         call("train", "gp", "--out", tmp_path, "--resume", "--model", "convcnp", "--symmetry", "exact")
     assert "has model=tnp; it cannot be resumed with model=convcnp" in capsys.readouterr().err
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings | {"seed": 3}, "commands": ["aenp train gp"]}))
+    for seed in (("--seed", "0"), ("--seed=0",)):
+        with pytest.raises(SystemExit, match="2"):
+            call("train", "gp", "--out", tmp_path, "--resume", *seed)
+        assert "has seed=3; it cannot be resumed with seed=0" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         call(*TNP, "--out", tmp_path)
     assert "already holds a run" in capsys.readouterr().err
@@ -182,6 +208,7 @@ def test_parsing_errors_are_plain_text(
             "is not a Zarr store, so it is not repl",
         ),
         ("predict --weights none --context none --target none", "directory.nc", "directory.nc is a directory; choose"),
+        ("predict --weights none --context none --target none --plot m.xyz", "p.nc", "m.xyz cannot be drawn; choose"),
     ],
 )
 def test_outputs_are_checked_before_any_work(

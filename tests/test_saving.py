@@ -89,3 +89,20 @@ def test_a_users_own_model(tmp_path):
     aenp.save(model, tmp_path / "model.safetensors")
     loaded = aenp.load(tmp_path / "model.safetensors")
     assert type(loaded) is Mine and torch.equal(loaded(task).mean, model(task).mean)
+
+
+def test_a_model_of_half_precision(path):
+    aenp.save(build("convcnp-approx", 1).half(), path)
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors: the tensor .* is of torch\.float16, and models compute in"
+    ):
+        aenp.load(path)
+
+
+def test_a_model_that_holds_nan(path):
+    model = build("convcnp-approx", 1)
+    with torch.no_grad():
+        model.head[0].bias[0] = torch.nan
+    aenp.save(model, path)
+    with pytest.raises(ValueError, match=r"model\.safetensors: the tensor head\.\S+ holds NaN"):
+        aenp.load(path)

@@ -25,12 +25,18 @@ def number(kind: type[int] | type[float], lower: float, upper: float, count: int
     return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
 
 
+def optional(metavar: str | None = None) -> Any:
+    """An option without a default value: its description tells what happens where it is left out."""
+    return arg(metavar=metavar, help_behavior_hint="")
+
+
 Seed = Annotated[int, number(int, 0, 2**63 - 1)]
 Count = Annotated[int, number(int, 1, 10**6)]
-OptionalCount = Annotated[int | None, arg(metavar="N"), number(int, 1, 10**9)]
-Text = Annotated[str | None, arg(metavar="NAME")]
-File = Annotated[Path | None, arg(metavar="PATH")]
-SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, arg(metavar="{none,exact,approx}")]
+OptionalCount = Annotated[int | None, optional("N"), number(int, 1, 10**9)]
+Flag = Annotated[bool, optional()]
+Text = Annotated[str | None, optional("NAME")]
+File = Annotated[Path | None, optional("PATH")]
+SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, optional("{none,exact,approx}")]
 
 
 LIMITS: dict[str, tuple[float, float]] = {

@@ -84,9 +84,8 @@ def parse(words: list[str]) -> Callable[[], None]:
     box = StringIO()
     try:
         with redirect_stderr(box):
-            bound: Callable[[], None] = tyro.cli(
-                bind, prog=f"aenp {name}", args=options, config=(tyro.conf.OmitArgPrefixes,)
-            )
+            markers = tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone
+            bound: Callable[[], None] = tyro.cli(bind, prog=f"aenp {name}", args=options, config=markers)
             return bound
     except SystemExit as stop:
         if stop.code != 2:

@@ -82,6 +82,7 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
     configuration = header["model"]
     if header["format"] > 1 and header.get("checksum") != _checksum(configuration, tensors):
         raise ValueError(f"{path} is damaged: its content does not match its checksum")
+    _check_numbers(path, tensors)
     try:
         _check_sizes(configuration, tensors)
         model = build(configuration)
@@ -119,6 +120,18 @@ def _checksum(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raises an error if a model with these tensors could not compute, or only NaN."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and value.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"{path}: the tensor {name} is of {value.dtype}, and models compute in float32 or float64; "
+                "call .float() on the model before it is saved"
+            )
+        if value.isnan().any():
+            raise ValueError(f"{path}: the tensor {name} holds NaN, so the model can predict nothing; train it again")
 
 
 def _check_sizes(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -1,5 +1,6 @@
 """FieldModel: what goes in as a table or a field comes out in the same units, on the target's own coordinates."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import torch
 import xarray as xr
 
 import aenp
-from aenp.earth import field_model
+from aenp import cli
+from aenp.earth import field_model, maps
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.maps import map_prediction
@@ -275,10 +277,63 @@ def test_elevations_in_other_units_are_converted(space_time: FieldModel) -> None
     assert np.allclose(space_time.predict(*kilometres)["mean"], expected, rtol=0, atol=1e-3)
 
 
-def test_the_error_of_a_model_on_a_grid_names_the_grid() -> None:
-    process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3)
-    with pytest.raises(ValueError, match=r"only places on one grid, every 0\.25° × 0\.25°"):
-        FieldModel(process, FRAME).predict(stations(), GRID)
+def test_a_centred_model_moves_with_the_level_of_its_context() -> None:
+    torch.manual_seed(0)
+    fixed_inputs = aenp.FixedInputs(2, domain=FRAME.domain)
+    centred = FieldModel(
+        aenp.PTTNP(2, 1, dim=16, heads=2, layers=2, fixed_inputs=fixed_inputs, values="centred"), FRAME
+    )
+    before, after = (centred.eval().predict(stations().assign(t2m=lambda t, k=k: t["t2m"] + k), GRID) for k in (0, 10))
+    assert np.allclose(after["mean"], before["mean"] + 10, rtol=0, atol=1e-3)
+    assert np.allclose(after["equivariant_mean"], before["equivariant_mean"] + 10, rtol=0, atol=1e-3)
+    assert np.allclose(after["std"], before["std"], rtol=0, atol=1e-3)
+    assert np.allclose(after["local_effect"], before["local_effect"], rtol=0, atol=1e-3)
+    assert abs(before["local_effect"]).max() > 1e-3
+
+
+@pytest.fixture(scope="module")
+def on_grid() -> FieldModel:
+    """A model that needs its places on a grid, every quarter of a degree."""
+    torch.manual_seed(0)
+    fixed_inputs = aenp.FixedInputs(2, domain=FRAME.domain)
+    process = aenp.ConvCNP(2, 1, points_per_unit=16.0, on_grid=True, channels=8, layers=3, fixed_inputs=fixed_inputs)
+    return FieldModel(process, FRAME).eval()
+
+
+def at_nodes(table: pd.DataFrame, first: float = 0.0) -> pd.DataFrame:
+    """The stations at the nearest of the nodes, every quarter of a degree, with their mean where there are several."""
+    nodes = {name: first + ((table[name] - first) * 4).round() / 4 for name in ("lat", "lon")}
+    return table.assign(**nodes).groupby(["lat", "lon"], as_index=False).mean()
+
+
+def test_a_model_on_a_grid_takes_stations_to_the_nearest_nodes(on_grid: FieldModel) -> None:
+    table = pd.concat([stations(), stations().assign(lat=lambda t: t["lat"] + 1e-3, t2m=280.0)])
+    result, expected = (on_grid.predict(each, GRID) for each in (table, at_nodes(table)))
+    assert len(at_nodes(table)) < len(table) and np.array_equal(result["mean"], expected["mean"])
+    assert np.array_equal(result["std"], expected["std"]) and "comment" not in expected.attrs
+    assert re.search(r"nearest nodes of a grid, every 0\.25° × 0\.25°, by up to 0\.1\d+° × ", result.attrs["comment"])
+
+
+def test_a_place_between_the_nodes_is_predicted_as_the_nearest(on_grid: FieldModel) -> None:
+    """The grid goes through the context if that lies on one, and else it is that of the training region."""
+    places = stations(9, seed=1).drop(columns="t2m")
+    seen = at_nodes(stations())
+    expected = on_grid.predict(seen, GRID | {"latitude": [41.25, 44.5], "longitude": [0.25, 1.0]})["mean"]
+    near = pd.DataFrame({"lat": [41.2, 41.33, 44.4, 44.61], "lon": [0.3, 0.9, 0.2, 1.11]})
+    assert np.array_equal(on_grid.predict(seen, near)["mean"], expected.values.ravel())
+    scattered = on_grid.predict(stations(), places)["mean"]
+    training = at_nodes(stations(), first=0.125)
+    assert np.allclose(scattered, on_grid.predict(training, places)["mean"], rtol=0, atol=1e-3)
+
+
+def test_places_on_a_grid_are_left_alone(on_grid: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, also with the round-off of coordinates and with two values at one node."""
+    table = pd.concat([at_nodes(stations()), at_nodes(stations()).head(2)]).astype({"lat": np.float32})
+    shifted = table.assign(lat=table["lat"] + 0.1, lon=table["lon"] + 0.2)
+    target = {"latitude": LATITUDES + 0.1, "longitude": (LONGITUDES + 0.2).astype(np.float32)}
+    found = [on_grid.predict(table, GRID), on_grid.predict(shifted, target)]
+    monkeypatch.setattr(FieldModel, "_nodes", lambda *_: (None, {}))
+    assert found[0].identical(on_grid.predict(table, GRID)) and found[1].identical(on_grid.predict(shifted, target))
 
 
 @pytest.mark.parametrize(
@@ -321,6 +376,55 @@ def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel,
     context = both(stations())
     drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
     assert drawn.stat().st_size > 10_000
+
+
+@pytest.fixture
+def predict_words(on_grid: FieldModel, tmp_path: Path) -> tuple[object, ...]:
+    """A command line that predicts and draws."""
+    on_grid.save(tmp_path / "model.safetensors")
+    stations().to_csv(tmp_path / "stations.csv", index=False)
+    files = {"weights": "model.safetensors", "context": "stations.csv", "out": "p.nc", "plot": "map.png"}
+    options = [word for name, file in files.items() for word in (f"--{name}", tmp_path / file)]
+    return "predict", "--target", "41,45,-4,2,1", *options
+
+
+def test_the_command_tells_that_places_were_moved(
+    predict_words: tuple[object, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["aenp", *map(str, predict_words)])
+    cli.main()
+    printed, told = capsys.readouterr()
+    assert len(printed.splitlines()) == 2
+    assert told.startswith("aenp: places were moved to the nearest nodes of a grid") and len(told.splitlines()) == 1
+
+
+def test_what_a_map_needs_is_read_before_the_prediction(
+    predict_words: tuple[object, ...],
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(FieldModel, "predict", lambda *_: pytest.fail("predicted too early"))
+    (tmp_path / "coast.nc").write_text("nothing but text")
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words, "--coast", tmp_path / "coast.nc")
+    assert "coast.nc is not NetCDF" in capsys.readouterr().err
+
+
+def test_a_map_that_fails_leaves_the_prediction(
+    predict_words: tuple[object, ...], call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(maps, "save_figure", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words)
+    assert open_dataset(tmp_path / "p.nc")["mean"].shape == (5, 7) and not (tmp_path / "map.png").exists()
+
+
+def test_the_coast_of_a_map_is_read_around_the_target(tmp_path: Path) -> None:
+    HIGH.rename("topo").to_netcdf(tmp_path / "high.nc")
+    coast = maps.read_coast(tmp_path / "high.nc", {"latitude": [44.0, 45.0], "longitude": [359.0, 360.0]}, stations())
+    assert coast.latitude.values.tolist() == [43.0, 44.0, 45.0, 46.0] and coast.sizes["longitude"] == 4
 
 
 def test_a_field_of_two_variables_equals_its_values(two_variables: FieldModel) -> None:
@@ -377,10 +481,11 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
     [
         (stations().rename(columns={"t2m": "t2m [mm]"}), GRID, "'mm' and 'K' differ and cannot be converted"),
         (stations(), {"latitude": [1.0]}, "needs a latitude and a longitude"),
-        (stations(), "41,45,2,-4,1", "a grid is south,north,west,east,step"),
+        (stations(), "36,47,170,-170,5", "ends west of where it begins; across the date line, write 36,47,170,190,5"),
         (stations().drop(columns="lon"), GRID, "has no longitude"),
         (stations().assign(t2m=lambda t: t["t2m"] - 273.15), GRID, "values are about .* Check variable and units"),
-        (stations().assign(t2m="warm"), GRID, "no column of numbers"),
+        (stations().assign(t2m="warm"), GRID, "column t2m has the value 'warm', which is not a number"),
+        (stations().assign(t2m="warm", other=280.0), GRID, "column t2m has the value 'warm'"),
         (stations(), "50,58,-10", "a grid is south,north,west,east,step"),
         (stations(), {"latitude": [], "longitude": []}, "no place to predict at"),
     ],
@@ -388,3 +493,45 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
 def test_invalid_arguments_raise(model: FieldModel, context: object, target: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         model.predict(context, target)
+
+
+def test_a_grid_across_the_date_line_is_predicted_in_one_piece(model: FieldModel) -> None:
+    east = stations().assign(lon=lambda t: t["lon"] % 360 - 180)
+    west = stations().assign(lon=lambda t: t["lon"] + 180)
+    results = [model.predict(table, "41,45,176,182,1")["mean"] for table in (east, west)]
+    assert results[0].shape == (5, 7) and np.allclose(*results, rtol=0, atol=1e-3)
+
+
+ODD = """
+import aenp, numpy as np
+from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import Axis, Frame, Variable
+
+frame = Frame([Axis("latitude", 4.0), Axis("longitude", 4.0)], [Variable("t2m", 280.0, 5.0)])
+model = FieldModel(aenp.CNP(2, 1), frame)
+grid = {"latitude": [1.0], "longitude": [1.0]}
+for odd in (
+    lambda: model.predict({"lat": [1.0], "lon": [1.0], "t2m": [280.0]}, grid),
+    lambda: model.predict([280.0], grid),
+    lambda: model.predict(np.ones((2, 3)), grid),
+    lambda: Axis("latitude", "6"),
+    lambda: Axis("latitude", 6.0, low=[1.0], high=2.0),
+    lambda: Variable("t2m", "280", 5.0),
+):
+    try:
+        odd()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_odd_types_are_told_in_a_sentence() -> None:
+    """As users meet them, without the checks of types that tests have."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", ODD], capture_output=True, text=True, check=True)
+    neither = "the given {} is neither a table nor a field; give a pandas DataFrame, an xarray object or a file"
+    assert done.stdout.splitlines() == [
+        *(neither.format(kind) for kind in ("dict", "list", "ndarray")),
+        "latitude: unit must be a number; got '6'",
+        "latitude: low must be a number; got [1.0]",
+        "t2m: mean must be a number; got '280'",
+    ]

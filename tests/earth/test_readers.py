@@ -350,6 +350,15 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "points: unknown variable": (lambda: open_points(TABLE, "rain"), "no column 'rain'; choose `variable` from value"),
     "points: several variables": (lambda: open_points(TABLE.assign(b=1)), "several columns of values, value, b; "),
     "points: no numbers": (lambda: open_points(TABLE.drop(columns="value")), "no column of numbers"),
+    "points: a word among numbers": (
+        lambda: open_points(TABLE.assign(value=["281", "warm", "cold"])), "column value has the value 'warm', which is"
+    ),
+    "points: a word for a place": (
+        lambda: open_points(TABLE.assign(latitude=["50", "51N", "52"])), "column latitude has the value '51N', which is"
+    ),
+    "points: a word for an elevation": (
+        lambda: open_points(TABLE.assign(elevation=[1, "high", None])), "column elevation has the value 'high', which"
+    ),
     "points: empty region": (lambda: open_points(TABLE, region=(0, 9, 0, 9)), "no data in region.*latitude 50 to 52"),
     "points: empty period": (lambda: open_points(FIELD, period=("2018", "2018")), "no data in period.*2019-03-01"),
     "points: period without time": (lambda: open_points(TABLE.drop(columns="time"), period=("1", "2")), "no dates"),

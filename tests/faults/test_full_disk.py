@@ -49,12 +49,12 @@ def files(place: Path) -> dict[str, bytes]:
     return {str(file.relative_to(place)): file.read_bytes() if file.is_file() else b"" for file in place.rglob("*")}
 
 
-def reports_full_disk(job: Job, out: Path, limit: int) -> bool:
-    """Whether the job reports in one sentence that the disk is full."""
+def reports_full_disk(job: Job, out: Path, limit: int, before: str = "") -> bool:
+    """Whether the job reports in one sentence that the disk is full, and prints nothing but `before`."""
     code = exit_code(Limited(job, limit), out)
     printed, error = ((out.parent.parent / name).read_text() for name in ("stdout", "stderr"))
     lines = error.split("\n")
-    return (code, printed) == (2, "") and [line[:6] for line in lines if line] == ["aenp: "] and "disk" in error
+    return (code, printed) == (2, before) and [line[:6] for line in lines if line] == ["aenp: "] and "disk" in error
 
 
 def command(out: Path, words: tuple[str, ...]) -> None:
@@ -63,23 +63,30 @@ def command(out: Path, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "name", "last"),
-    [
-        (predict, "out.nc", "out.nc"),
-        (predict, "out.csv", "out.csv"),
-        (predict, "out.zarr", "out.zarr/mean/zarr.json"),
-        (partial(predict, plot=True), "out.nc", "map.png"),
-    ],
-    ids=["netcdf", "csv", "zarr", "map"],
+    ("name", "last"),
+    [("out.nc", "out.nc"), ("out.csv", "out.csv"), ("out.zarr", "out.zarr/mean/zarr.json")],
 )
-def test_prediction(job: Job, name: str, last: str, tmp_path: Path) -> None:
+def test_prediction(name: str, last: str, tmp_path: Path) -> None:
     out = tmp_path / "place" / name
+    write_model_and_stations(tmp_path, seed=0)
+    assert exit_code(predict, out) == 0
+    before = files(out.parent)
+    write_model_and_stations(tmp_path, seed=1)
+    assert reports_full_disk(predict, out, len(before[last]) // 2)
+    assert files(out.parent) == before
+
+
+def test_map(tmp_path: Path) -> None:
+    """The prediction that it is of is whole."""
+    out, job = tmp_path / "place/out.nc", partial(predict, plot=True)
     write_model_and_stations(tmp_path, seed=0)
     assert exit_code(job, out) == 0
     before = files(out.parent)
     write_model_and_stations(tmp_path, seed=1)
-    assert reports_full_disk(job, out, len(before[last]) // 2)
-    assert files(out.parent) == before
+    assert reports_full_disk(job, out, 3 * len(before["map.png"]) // 4, f"{out}\n")
+    after = files(out.parent)
+    assert after.keys() == before.keys() and after["map.png"] == before["map.png"]
+    assert after["out.nc"] != before["out.nc"]
 
 
 def test_training(tmp_path: Path) -> None:

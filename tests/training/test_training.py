@@ -22,6 +22,7 @@ from aenp import TNP, FixedInputs, Task, load
 from aenp.data import GibbsTasks, Stream
 from aenp.inference import loglik
 from aenp.training.loop import Loop, NonFinite, train
+from aenp.training.machine import Machine
 from aenp.training.progress import Progress
 from aenp.training.recipe import Recipe
 
@@ -165,7 +166,7 @@ def test_mixed_precision_can_clip_gradients(tmp_path: Path) -> None:
 
 def test_double_precision(tmp_path: Path) -> None:
     model = small_model()
-    train(model, SOURCE, RECIPE, tmp_path, precision="64-true")
+    train(model, SOURCE, RECIPE, tmp_path, machine=Machine(precision="64-true"))
     assert model.dtype == torch.float64
 
 
@@ -206,7 +207,7 @@ import sys, torch
 sys.path.insert(0, sys.argv[2])
 from test_training import *
 if __name__ == "__main__":
-    train(small_model(approximate=False), SOURCE, RECIPE, sys.argv[1], devices=2)
+    train(small_model(approximate=False), SOURCE, RECIPE, sys.argv[1], machine=Machine(devices=2))
 """
     script = tmp_path / "two.py"
     script.write_text(code)
@@ -260,3 +261,15 @@ def test_the_learning_rate_follows_the_budget(
         watching.remove()
     expected = (0.0, 0.01 * (0.5 + 0.5 * math.cos(math.pi / 4)), 0.005, 0.01 * (0.5 - 0.5 * math.cos(math.pi / 4)))
     assert [rate for (rate,) in rates] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"devices": 0}, "devices and num_nodes must be at least 1; got 0 and 1"),
+        ({"precision": "half"}, "precision must be one of 32-true, .*; got 'half'"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_an_error(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Machine(**wrong)  # type: ignore[arg-type]

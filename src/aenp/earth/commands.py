@@ -3,10 +3,11 @@
 import shlex
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
-from aenp.arguments import File, Text, check_place
+from aenp.arguments import File, Flag, Text, check_place
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.output import check_replaceable, write_prediction
@@ -14,7 +15,12 @@ from aenp.shipped import find_model
 from aenp.training.directory import MODEL
 
 
-def fit(data: Positional[Path], options: FitOptions, out: Path = Path("runs/fit"), resume: bool = False) -> None:
+def fit(
+    data: Positional[Path],
+    options: Annotated[FitOptions, arg(name="training")],
+    out: Path = Path("runs/fit"),
+    resume: Flag = False,
+) -> None:
     """Train a model on your own field or stations. Ctrl-C saves it, and `--resume` continues.
 
     Example: aenp fit t2m.nc --region 36 47 6 19 --minutes 20 --out runs/italy
@@ -58,22 +64,26 @@ def predict(
         out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
         variable: name of the values in the context; by default the name in training, or the only one.
         elevation: a topography in metres, for a model that sees elevation, where context or target have none.
-        plot: a map to draw.
-        coast: a file with topography or a land–sea mask, for coastlines on the map.
+        plot: a map to draw, such as map.png; by default none.
+        coast: a file with topography or a land–sea mask, for coastlines on the map; by default there are none.
     """
     check_place(out, is_directory=out.suffix == ".zarr")
     if out.suffix == ".zarr":
         check_replaceable(out)
     if plot is not None:
+        from aenp.earth.maps import map_prediction, read_coast
+        from aenp.evaluation.plots import picture_format
+
         check_place(plot)
+        picture_format(plot)
     model = find_model(weights)
     if not isinstance(model, FieldModel):
         raise ValueError(f"{weights} has no units: it is not a model of a field, such as `aenp fit` makes")
     observed = model.observed(context, variable, elevation)
+    shore = None if plot is None or coast is None else read_coast(coast, target, observed)
     prediction = model.predict(observed, target, "value", elevation, progress=sys.stderr.isatty()).load()
-    written = []
+    if "comment" in prediction.attrs:
+        print(f"aenp: {prediction.attrs['comment']}", file=sys.stderr)
+    print(write_prediction(prediction, out))
     if plot is not None:
-        from aenp.earth.maps import map_prediction
-
-        written = [map_prediction(prediction, observed, plot, coast)]
-    print(*[write_prediction(prediction, out), *written], sep="\n")
+        print(map_prediction(prediction, observed, plot, shore))

@@ -1,9 +1,9 @@
 """FieldModel: a neural process together with the coordinates and units of the data it was trained on."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,15 +14,17 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import nn
 
 from aenp._version import __version__
 from aenp.configured import Configured
 from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
+from aenp.earth.nodes import SLACK, Nodes, beside, node_on
 from aenp.earth.places import PlacesLike, chunked, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, open_points
-from aenp.earth.sources import converted, describe
+from aenp.earth.sources import NoSuchVariable, converted, describe
+from aenp.likelihoods import Unit
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 from aenp.task import Task
@@ -37,6 +39,14 @@ DESCRIPTIONS = {
     "equivariant_mean": "{} predicted by the equivariant part of the model",
     "local_effect": "effect of the place on the predicted {}, mean minus equivariant_mean",
 }
+
+
+class Encoded(NamedTuple):
+    """A context as the model represents it, with its fixed inputs and without, and the unit of its outputs."""
+
+    state: Any
+    equivariant: Any
+    unit: Unit | None
 
 
 class FieldModel(Configured, nn.Module):
@@ -85,6 +95,10 @@ class FieldModel(Configured, nn.Module):
         sees time predicts every time from all observations. Where the target's data are Dask arrays, the result is a
         Dask graph with the same chunks. The model is in evaluation mode afterwards.
 
+        A model with `on_grid=True` moves observations to the nearest nodes of a grid, takes the mean of those at one
+        node, and gives each place the prediction of the nearest node. If any place is moved, the result's attribute
+        `comment` tells how far.
+
         Args:
             context: a table with latitude, longitude, a value and perhaps time and elevation; a gridded field with NaN
                 where nothing was observed; or a file of either kind.
@@ -103,9 +117,10 @@ class FieldModel(Configured, nn.Module):
         for name, values in x.items():
             if not np.isfinite(values).any():
                 raise ValueError(f"{describe(target)} has no known {name}; the model needs it at each place")
-        corners = torch.tensor([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)]).unsqueeze(0)
+        corners = np.array([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)])
+        nodes, note = self._nodes(observed, x)
         times, tables = places.times_apart(observed, "time" in self.frame.axes)
-        contexts = [None if table is None else self._context(table, corners) for table in tables]
+        contexts = [None if table is None else self._context(table, corners, nodes) for table in tables]
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
         outputs = self._outputs()
@@ -128,7 +143,7 @@ class FieldModel(Configured, nn.Module):
         result = xr.Dataset(dict(zip(outputs, arrays, strict=True)))
         where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
         result["in_domain"] = xr.apply_ufunc(self._inside, *where, dask="parallelized", output_dtypes=[bool])
-        return self._described(result.assign_coords(places.labels))
+        return self._described(result.assign_coords(places.labels)).assign_attrs(note)
 
     def observed(
         self, context: PointsLike, variable: str | None = None, elevation: FieldLike | None = None
@@ -164,7 +179,7 @@ class FieldModel(Configured, nn.Module):
         """The observations of one variable."""
         try:
             observed = open_points(context, variable or expected.name)
-        except ValueError:
+        except NoSuchVariable:
             if variable is not None:
                 raise
             observed = open_points(context)
@@ -179,13 +194,35 @@ class FieldModel(Configured, nn.Module):
             )
         return observed
 
-    def _context(self, observed: pd.DataFrame, corners: Float[Tensor, "1 2 dim_x"]) -> Task:
+    def _nodes(self, observed: pd.DataFrame, target: Mapping[str, ndarray]) -> tuple[Nodes | None, dict[str, str]]:
+        """The grid that places are to be moved to, with a note that says so; none if the model takes them as they are.
+
+        Along each axis it goes through the target's points, if these lie on a grid of the model's spacing; else
+        through the context's, if these do; else it is that of the training region.
+        """
+        if not getattr(self.process, "on_grid", False):
+            return None, {}
+        origins, off = [], []
+        for (name, axis), step in zip(self.frame.axes.items(), self.process.spacing, strict=True):  # type: ignore[arg-type]
+            both = target[name], axis.x(observed[name].to_numpy())
+            origins.append(node_on(both, step, 0.0 if axis.interval is None else axis.interval[0] + step / 2))
+            off.append(max(beside(points, origins[-1], step) for points in both))
+        if max(off) <= SLACK:
+            return None, {}
+        nodes = Nodes(np.array(origins), np.array(self.process.spacing))
+        every, most = (self.frame.lengths(part * nodes.steps) for part in (1.0, np.array(off)))
+        return nodes, {"comment": f"places were moved to the nearest nodes of a grid, every {every}, by up to {most}"}
+
+    def _context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Task:
         """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""
         x = self.frame.x({name: observed[name].to_numpy() for name in self.frame.axes})
         names = ["value"] if len(self.frame.variables) == 1 else [each.name for each in self.frame.variables]
-        y = [each.y(observed[name].to_numpy(float)) for name, each in zip(names, self.frame.variables, strict=True)]
-        yc = torch.from_numpy(np.stack(y, axis=-1)).to(self.process.dtype)
-        return Task(torch.from_numpy(x).unsqueeze(0), yc.unsqueeze(0), corners)
+        columns = zip(names, self.frame.variables, strict=True)
+        y = np.stack([each.y(observed[name].to_numpy(float)) for name, each in columns], axis=-1)
+        if nodes is not None:
+            corners, (x, y) = nodes.nearest(corners), nodes.averaged(x, y)
+        xc, yc, xt = (torch.from_numpy(each).unsqueeze(0) for each in (x, y, corners))
+        return Task(xc, yc.to(self.process.dtype), xt)
 
     def _predict(
         self,
@@ -193,7 +230,7 @@ class FieldModel(Configured, nn.Module):
         names: Sequence[str],
         times: ndarray | None,
         contexts: Sequence[Task | None],
-        encoded: dict[int, tuple[Any, Any]],
+        encoded: dict[int, Encoded],
         advance: Callable[[int], None] | None,
     ) -> tuple[ndarray, ...]:
         """Each of the outputs at the places, whose coordinates have these names."""
@@ -210,13 +247,13 @@ class FieldModel(Configured, nn.Module):
                 context = contexts[which]
                 if context is None or not len(index):
                     continue
-                states = encoded.get(which)
-                if states is None:
-                    states = self._encode(context)
+                state = encoded.get(which)
+                if state is None:
+                    state = self._encode(context)
                     encoded.clear()  # only one is kept; a thread that still needs another holds it
-                    encoded[which] = states
+                    encoded[which] = state
                 for some in np.array_split(index, -(-len(index) // CHUNK)):
-                    out[:, some] = self._moments(states, x[some])
+                    out[:, some] = self._moments(state, x[some])
                     if advance is not None:
                         advance(len(some))
         return tuple(values.reshape(places[0].shape) for values in out)
@@ -224,31 +261,23 @@ class FieldModel(Configured, nn.Module):
     def _inside(self, *places: ArrayLike) -> ndarray:
         return self.frame.inside(dict(zip(self.frame.axes, places, strict=True)))
 
-    def _encode(self, context: Task) -> tuple[Any, Any]:
-        """The context as the model represents it, with its fixed inputs and without."""
-        try:
-            state = self.process.encode(context)
-        except ValueError as error:
-            if "on_grid=True" not in str(error):
-                raise
-            steps = (f"{s * a.unit:g}°" for s, a in zip(self.process.spacing, self.frame.axes.values(), strict=True))  # type: ignore[arg-type]
-            raise ValueError(
-                f"this model takes only places on one grid, every {' × '.join(steps)}: round those of context and "
-                "target, or use a model that does not need a grid, such as a PTTNP"
-            ) from error
+    def _encode(self, context: Task) -> Encoded:
+        context, unit = self.process.normalise(context)
+        state = self.process.encode(context)
         if self.process.fixed_inputs is None:
-            return state, state
+            return Encoded(state, state, unit)
         with self.process.equivariant():
-            return state, self.process.encode(context)
+            return Encoded(state, self.process.encode(context), unit)
 
-    def _moments(self, states: tuple[Any, Any], x: Float[ndarray, "points dim_x"]) -> Float[ndarray, "outputs points"]:
+    def _moments(self, encoded: Encoded, x: Float[ndarray, "points dim_x"]) -> Float[ndarray, "outputs points"]:
         """Each of the outputs at `x`."""
         xt = torch.from_numpy(x).unsqueeze(0)
-        approximate = self.process.likelihood(self.process.decode(states[0], xt))
+        approximate = self.process.likelihood(self.process.decode(encoded.state, xt), encoded.unit)
         mean = equivariant = approximate.mean[0]
-        if states[1] is not states[0]:
+        if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
-                equivariant = self.process.likelihood(self.process.decode(states[1], xt)).mean[0]
+                raw = self.process.decode(encoded.equivariant, xt)
+            equivariant = self.process.likelihood(raw, encoded.unit).mean[0]
         moments = torch.stack([mean, approximate.stddev[0], equivariant, mean - equivariant]).numpy()
         scale, shift = (np.array([getattr(v, name) for v in self.frame.variables]) for name in ("std", "mean"))
         moments = scale * moments + shift * np.array([1.0, 0.0, 1.0, 0.0])[:, None, None]

@@ -14,9 +14,8 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
-from tyro.conf import arg
 
-from aenp.arguments import Text, check_limits
+from aenp.arguments import Text, check_limits, optional
 from aenp.data.patches import Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
@@ -66,9 +65,9 @@ class FitOptions:
         family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
         symmetry: approx learns local effects too; exact is the same everywhere; none has no symmetry.
         minutes: how long to train.
-        variable: name of the values, where there are several.
+        variable: name of the values; needed where there are several.
         region: south, north, west, east in degrees; by default all of the data.
-        period: first and last date, such as 2019-03-01 2019-03-15.
+        period: first and last date, such as 2019-03-01 2019-03-15; by default all of the data.
         steps: a number of training steps, in place of minutes.
         seed: of parameters, tasks and dropout.
     """
@@ -77,9 +76,9 @@ class FitOptions:
     symmetry: Symmetry = "approx"
     minutes: float = 20.0
     variable: Text = None
-    region: Annotated[Region | None, arg(metavar="S N W E")] = None
-    period: Annotated[Period | None, arg(metavar="FIRST LAST")] = None
-    steps: Annotated[int | None, arg(metavar="N")] = None
+    region: Annotated[Region | None, optional("S N W E")] = None
+    period: Annotated[Period | None, optional("FIRST LAST")] = None
+    steps: Annotated[int | None, optional("N")] = None
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from aenp.configured import Configured
 from aenp.earth.sources import TOLERANCE
 
 EPOCH = np.datetime64("1970-01-01")
-AXES = ("latitude", "longitude", "time", "elevation")
+AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
+"The coordinates that a model may see, with their units."
 
 
 class Axis(Configured):
@@ -32,6 +34,8 @@ class Axis(Configured):
     ) -> None:
         if name not in AXES:
             raise ValueError(f"an axis must be one of {', '.join(AXES)}; got {name!r}")
+        bounds = {side: bound for side, bound in (("low", low), ("high", high)) if bound is not None}
+        _check_numbers(name, unit=unit, origin=origin, **bounds)
         if not (0 < unit < math.inf and math.isfinite(origin)):
             raise ValueError(f"{name}: unit must be positive and origin finite; got {unit} and {origin}")
         if (low is None) != (high is None) or not (low is None or high is None or -math.inf < low <= high < math.inf):
@@ -76,6 +80,7 @@ class Variable(Configured):
     """
 
     def __init__(self, name: str, mean: float, std: float, units: str = "", long_name: str = "") -> None:
+        _check_numbers(name, mean=mean, std=std)
         if not (math.isfinite(mean) and 0 < std < math.inf):
             raise ValueError(f"{name}: mean must be finite and std positive; got {mean} and {std}")
         self.name, self.mean, self.std, self.units, self.long_name = name, mean, std, units, long_name
@@ -83,6 +88,13 @@ class Variable(Configured):
     def y(self, values: Any) -> Any:
         """Values in the model's unit."""
         return (values - self.mean) / self.std
+
+
+def _check_numbers(what: str, **values: object) -> None:
+    """Raises an error that names the first value that is not a number."""
+    for name, value in values.items():
+        if not isinstance(value, Real):
+            raise ValueError(f"{what}: {name} must be a number; got {value!r}")
 
 
 class Frame(Configured):
@@ -111,6 +123,12 @@ class Frame(Configured):
     def x(self, coordinates: Mapping[str, ArrayLike]) -> Float[ndarray, "*points dim_x"]:
         """Places in the model's units, from the frame's coordinates by name."""
         return np.stack(np.broadcast_arrays(*(axis.x(coordinates[name]) for name, axis in self.axes.items())), axis=-1)
+
+    def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
+        """A length along each axis in the user's units, in words."""
+        return " × ".join(
+            f"{each * axis.unit:.3g}{AXES[axis.name]}" for each, axis in zip(x, self.axes.values(), strict=True)
+        )
 
     def inside(self, coordinates: Mapping[str, ArrayLike]) -> Bool[ndarray, "*points"]:
         """Whether each place is in the box of the training data, edges included."""

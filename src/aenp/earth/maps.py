@@ -15,6 +15,7 @@ from matplotlib.cm import ScalarMappable
 from numpy import ndarray
 
 from aenp.earth.gridded import open_gridded
+from aenp.earth.places import PlacesLike, open_places
 from aenp.earth.sources import find
 from aenp.evaluation.plots import save_figure
 
@@ -29,7 +30,10 @@ PANELS = {
 
 
 def map_prediction(
-    prediction: xr.Dataset, observed: pd.DataFrame, file: Path, coast: str | os.PathLike[str] | None = None
+    prediction: xr.Dataset,
+    observed: pd.DataFrame,
+    file: Path,
+    coast: str | os.PathLike[str] | xr.DataArray | None = None,
 ) -> Path:
     """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
 
@@ -71,6 +75,19 @@ def map_prediction(
     date = "" if time is None else f", {when:%Y-%m-%d %H:%M}"
     figure.suptitle(f"{prediction['mean'].attrs['long_name']}{date}")
     return save_figure(figure, file)
+
+
+def read_coast(coast: str | os.PathLike[str], target: PlacesLike, observed: pd.DataFrame) -> xr.DataArray:
+    """What a map of the target needs of a topography or land–sea mask, in memory."""
+    places = open_places(target, observed, any_time=True).coordinates
+    (south, north), (west, east) = (_around(places[kind]) for kind in ("latitude", "longitude"))
+    return open_gridded(coast, region=(south, north, west, east)).load()
+
+
+def _around(values: xr.DataArray) -> tuple[float, float]:
+    """The values' range with more than half a step on each side, however few they are."""
+    low, high = float(values.min()), float(values.max())
+    return low - (high - low) / 2 - 1, high + (high - low) / 2 + 1
 
 
 @dataclass(frozen=True)

@@ -73,12 +73,15 @@ def _grid(text: str) -> xr.Dataset:
     """The grid that `text` describes, borders included."""
     try:
         south, north, west, east, step = map(float, text.split(","))
-        if not (south < north and west < east and step > 0):
+        if not (south < north and west != east and step > 0):
             raise ValueError
     except ValueError:
         raise ValueError(
             f"a grid is south,north,west,east,step in degrees, such as 36,47,6,19,0.25; got {text}"
         ) from None
+    if west > east:
+        further = f"{south:g},{north:g},{west:g},{east + 360:g},{step:g}"
+        raise ValueError(f"the grid {text} ends west of where it begins; across the date line, write {further}")
     if (north - south) / step * (east - west) / step > MAX_PLACES:
         raise ValueError(
             f"the grid {text} has over {MAX_PLACES:g} places, {north - south:g}° × {east - west:g}° every {step:g}°; "

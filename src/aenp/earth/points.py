@@ -10,6 +10,7 @@ import xarray as xr
 
 from aenp.earth.sources import (
     NAMES,
+    NoSuchVariable,
     Period,
     Region,
     check_degrees,
@@ -114,11 +115,11 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.Dat
             "Name them latitude and longitude"
         )
     value = _value(table, plain, variable, found, where)
-    names = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
-    out = pd.DataFrame({kind: table[title] for kind, title in (names | {"value": plain[value]}).items()})
-    if "time" in out:
-        out["time"] = utc(out["time"], where)
-    if "elevation" in out and (height := TITLE.search(names["elevation"])):
+    titles = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
+    titles["value"] = plain[value]
+    read = {kind: utc if kind == "time" else _numbers for kind in titles}
+    out = pd.DataFrame({kind: read[kind](table[title], where) for kind, title in titles.items()})
+    if "elevation" in out and (height := TITLE.search(titles["elevation"])):
         out["elevation"] = converted(out["elevation"].to_numpy(float), height[1], "m", f"elevations of {where}")
     unit = TITLE.search(plain[value])
     out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
@@ -140,21 +141,33 @@ def _value(
     table: pd.DataFrame, plain: dict[str, str], variable: str | None, found: dict[str, str | None], where: str
 ) -> str:
     """The column of the values."""
-    numbers = [n for n in plain if n not in found.values() and pd.api.types.is_numeric_dtype(table[plain[n]])]
+    others = [name for name in plain if name not in found.values()]
+    numbers = [name for name in others if pd.api.types.is_numeric_dtype(table[plain[name]])]
     if variable is None:
-        if len(numbers) == 1:
-            return numbers[0]
-        several = f"several columns of values, {', '.join(numbers)}; choose one with `variable`"
-        raise ValueError(f"{where} has {several if numbers else f'no column of numbers besides {found}'}")
+        candidates = numbers or others
+        if len(candidates) == 1:
+            return candidates[0]
+        if not candidates:
+            raise ValueError(f"{where} has no column of numbers besides {', '.join(plain)}")
+        raise ValueError(f"{where} has several columns of values, {', '.join(candidates)}; choose one with `variable`")
     exact = [name for name, title in plain.items() if variable in (name, title)]
-    if exact and not pd.api.types.is_numeric_dtype(table[plain[exact[0]]]):
-        raise ValueError(
-            f"{where}: the values of {exact[0]} are not numbers, such as {table[plain[exact[0]]].iloc[0]!r}"
-        )
-    matches = exact or [name for name in numbers if same_variable(variable, name)]
+    alike = [name for name in others if same_variable(variable, name)]
+    matches = exact or [name for name in alike if name in numbers] or alike
     if len(matches) == 1:
         return matches[0]
-    raise ValueError(f"{where} has no column {variable!r}; choose `variable` from {', '.join(numbers)}")
+    raise NoSuchVariable(f"{where} has no column {variable!r}; choose `variable` from {', '.join(numbers)}")
+
+
+def _numbers(column: pd.Series, where: str) -> pd.Series:
+    """The column, all of it numbers or missing."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = column[numbers.isna() & column.notna()]
+    if len(wrong):
+        raise ValueError(
+            f"{where}: the column {column.name} has the value {wrong.iloc[0]!r}, which is not a number; "
+            "correct it, or leave it empty"
+        )
+    return numbers
 
 
 def utc(column: pd.Series, where: str) -> pd.Series:

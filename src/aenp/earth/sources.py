@@ -37,12 +37,20 @@ Region = tuple[float, float, float, float]
 Period = tuple[str, str]
 
 
+class NoSuchVariable(ValueError):
+    """The data do not hold the variable asked for."""
+
+
 def open_dataset(source: FieldLike) -> xr.Dataset:
     """The data set in `source`, opened but not read."""
     if isinstance(source, xr.Dataset):
         return source
     if isinstance(source, xr.DataArray):
         return source.to_dataset(name="value" if source.name is None else source.name)
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(
+            f"{describe(source)} is neither a table nor a field; give a pandas DataFrame, an xarray object or a file"
+        )
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -122,7 +130,7 @@ def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
         return usable[variable]
     matches = [v for name, v in usable.items() if any(same_variable(variable, n) for n in _all_names(name, v))]
     if len(matches) != 1:
-        raise ValueError(f"{where} has no variable {variable!r}; choose `variable` from {', '.join(usable)}")
+        raise NoSuchVariable(f"{where} has no variable {variable!r}; choose `variable` from {', '.join(usable)}")
     return matches[0]
 
 

@@ -19,6 +19,7 @@ from aenp.task import Task
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
@@ -144,15 +145,21 @@ def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, 
 
 def save_figure(figure: Figure, file: Path) -> Path:
     """Writes the figure, which appears under its name only once it is complete, closes it, and returns the file."""
-    kind, known = file.suffix[1:].lower() or "png", figure.canvas.get_supported_filetypes()
     try:
-        if kind not in known:
-            raise ValueError(f"{file} cannot be drawn; choose a name that ends in .{', .'.join(known)}")
+        kind = picture_format(file)
         with written_whole(file) as temporary:
             figure.savefig(temporary, dpi=110, format=kind)
     finally:
         pyplot.close(figure)
     return file
+
+
+def picture_format(file: Path) -> str:
+    """The format that the file's name asks for; an error if there is no such format for pictures."""
+    kind, known = file.suffix[1:].lower() or "png", FigureCanvasBase.get_supported_filetypes()
+    if kind not in known:
+        raise ValueError(f"{file} cannot be drawn; choose a name that ends in .{', .'.join(known)}")
+    return kind
 
 
 def _band(axis: Axes, grid: Tensor, prediction: Distribution, colour: str, label: str) -> None:

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import Progress
 from tyro.conf import Positional, arg
 
-from aenp.arguments import Count, File, OptionalCount, Seed, SymmetryName, Text, check_place
+from aenp.arguments import Count, File, Flag, OptionalCount, Seed, SymmetryName, Text, check_place, optional
 from aenp.experiments import Experiment, experiment_class, key
 from aenp.experiments.experiment import process_of
 from aenp.experiments.report import Comparison, write_report
-from aenp.experiments.runs import RunConfig, resumed, train_model
+from aenp.experiments.runs import ExperimentName, RunConfig, resumed, train_model
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL, is_first_process
 
@@ -25,12 +25,12 @@ class Choice:
     """Which experiment, on which data.
 
     Args:
-        experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
+        experiment: name of the experiment.
         data: where its data are, if it needs any.
-        split: how its data are split into training and test data, such as paper, if there is a choice.
+        split: how its data are split into training and test data, such as paper; by default as for the shipped models.
     """
 
-    experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]]
+    experiment: Positional[ExperimentName]
     data: File = None
     split: Text = None
 
@@ -38,20 +38,29 @@ class Choice:
         return experiment_class(self.experiment)(self.data, self.split)
 
 
-def train(config: RunConfig, out: File = None, resume: bool = False, oversubscribe: bool = False) -> None:
+DataOptions = Annotated[Choice, arg(name="data")]
+"The choice, under its title in the help."
+
+
+def train(
+    config: Annotated[RunConfig, arg(name="training")],
+    out: File = None,
+    resume: Flag = False,
+    oversubscribe: Flag = False,
+) -> None:
     """Train a model of an experiment. Ctrl-C saves the run, and `--resume` continues it exactly.
 
     Example: aenp train gp --model convcnp --symmetry approx --minutes 10
 
     Args:
         out: directory of the run; by default runs/EXPERIMENT/MODEL-SYMMETRY.
-        resume: continue the run in that directory. Another budget may be given; the learning rate then jumps to
-            its value at that share of the new one.
+        resume: continue the run in that directory; if another budget is given, the learning rate follows that one.
         oversubscribe: allow more devices or threads than this machine has.
     """
     out = out or Path("runs", config.experiment, config.name)
     check_place(out, is_directory=True)
-    outcome = train_model(out, config, resume, oversubscribe)
+    given = {word.partition("=")[0][2:].replace("-", "_") for word in sys.argv if word.startswith("--")}
+    outcome = train_model(out, config, resume, oversubscribe, given)
     if not is_first_process():
         return
     config = resumed(out, config)[0]
@@ -66,22 +75,22 @@ def train(config: RunConfig, out: File = None, resume: bool = False, oversubscri
 
 
 def evaluate(
-    choice: Choice,
+    choice: DataOptions,
     weights: Text = None,
     model: Text = None,
     symmetry: SymmetryName = None,
     tasks: Count = 4096,
     seed: Seed = 1,
-    json: bool = False,
+    json: Flag = False,
 ) -> None:
     """Score one model on an experiment's test tasks, beside the oracles on the same tasks.
 
     Example: aenp evaluate gp --model tnp --symmetry approx --json
 
     Args:
-        weights: a model that `aenp train` or `aenp.save` wrote, or the name of a shipped one; or else
-        model: family of a shipped model, such as tnp, and
-        symmetry: its symmetry.
+        weights: a model that `aenp train` or `aenp.save` wrote, or the name of a shipped one.
+        model: family of a shipped model, such as tnp, in place of weights.
+        symmetry: symmetry of that model.
         tasks: number of tasks in each test set, rounded up to whole strata.
         seed: of the test tasks.
         json: print JSON.
@@ -97,7 +106,12 @@ def evaluate(
     print(json_.dumps(scored.as_json(), indent=1) if json else scored.tables())
 
 
-def plot(choice: Choice, weights: tuple[str, ...] = (), out: Path = Path("figures"), seed: Seed = 1) -> None:
+def plot(
+    choice: DataOptions,
+    weights: Annotated[tuple[str, ...], optional()] = (),
+    out: Path = Path("figures"),
+    seed: Seed = 1,
+) -> None:
     """Draw an experiment's figures.
 
     Example: aenp plot gp --out figures
@@ -114,7 +128,7 @@ def plot(choice: Choice, weights: tuple[str, ...] = (), out: Path = Path("figure
         print(file)
 
 
-def reproduce(choice: Choice, tasks: Count = 2048, seed: Seed = 1, out: File = None) -> None:
+def reproduce(choice: DataOptions, tasks: Count = 2048, seed: Seed = 1, out: File = None) -> None:
     """Evaluate the shipped models: the paper's tables with its numbers beside ours, and its figures.
 
     Example: aenp reproduce gp
@@ -136,7 +150,7 @@ def data(
     out: Path,
     seed: Seed = 0,
     workers: OptionalCount = None,
-    scheduler: Annotated[str | None, arg(metavar="ADDRESS")] = None,
+    scheduler: Annotated[str | None, optional("ADDRESS")] = None,
 ) -> None:
     """Make an experiment's data set. Stopped and started again, it continues where it left off.
 
@@ -148,8 +162,7 @@ def data(
         out: Zarr directory to write.
         seed: of the initial conditions. The data do not depend on the number of workers.
         workers: processes on this machine; by default one for each core.
-        scheduler: address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers, which need aenp and the
-            same file system, do the work instead.
+        scheduler: a Dask scheduler, such as tcp://10.0.0.1:8786, for workers that have aenp and the same file system.
     """
     from aenp.experiments.smoke.store import generate
 

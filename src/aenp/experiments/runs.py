@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shlex
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -13,15 +14,17 @@ import torch
 from tyro.conf import Positional, arg
 
 from aenp._version import __version__
-from aenp.arguments import SymmetryName, Text, check_limits
+from aenp.arguments import SymmetryName, Text, check_limits, optional
 from aenp.evaluation.families import parameter_count
-from aenp.experiments import Preset, experiment_class, key
+from aenp.experiments import Preset, experiment_class, experiments, key
 from aenp.saving import written_whole
 from aenp.training.directory import CHECKPOINT, alone_in, is_first_process
-from aenp.training.loop import Outcome, check_arguments, train
+from aenp.training.loop import Outcome, train
+from aenp.training.machine import Machine
 from aenp.training.recipe import Recipe
 
-Number = Annotated[int | None, arg(metavar="N")]
+Number = Annotated[int | None, optional("N")]
+ExperimentName = Annotated[str, arg(metavar="EXPERIMENT", help=f"one of {', '.join(experiments())}.")]
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,15 @@ class RunConfig:
     """What to train, and how. When a run is resumed, omitted options keep their values.
 
     Args:
-        experiment: gp, smoke, era5-2d, era5-points-2d or era5-4d.
-        model: family of the model, such as tnp or convcnp.
-        symmetry: none, exact or approx.
+        experiment: name of the experiment.
+        model: family of the model, such as tnp or convcnp; needed unless a run is resumed.
+        symmetry: none, exact or approx; needed unless a run is resumed.
         preset: cpu, small and quick, or paper, with the paper's sizes and schedule, for a GPU.
         data: where the experiment's data are, if it needs any.
-        split: how its data are split into training and test data, such as paper, if there is a choice.
+        split: how its data are split into training and test data, such as paper; by default as for the shipped models.
         steps: budget in steps; by default the preset's.
         minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
-        learning_rate: by default the preset's.
+        learning_rate: the largest; by default the preset's.
         seed: of parameters, tasks and dropout.
         threads: of each process; by default one for each core.
         devices: processes or GPUs on this machine, which share the work by DDP.
@@ -45,15 +48,15 @@ class RunConfig:
         precision: 32-true, 64-true, 16-mixed or bf16-mixed, as Lightning has them.
     """
 
-    experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]]
+    experiment: Positional[ExperimentName]
     model: Text = None
     symmetry: SymmetryName = None
     preset: Preset = "cpu"
-    data: Annotated[str | None, arg(metavar="PATH")] = None
+    data: Annotated[str | None, optional("PATH")] = None
     split: Text = None
     steps: Number = None
-    minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
-    learning_rate: Annotated[float | None, arg(metavar="RATE")] = None
+    minutes: Annotated[float | None, optional("MINUTES")] = None
+    learning_rate: Annotated[float | None, optional("RATE")] = None
     seed: int = 0
     threads: Number = None
     devices: int = 1
@@ -65,7 +68,7 @@ class RunConfig:
         experiment_class(self.experiment)
         if self.steps is not None and self.minutes is not None:
             raise ValueError("the budget is given in steps or in minutes; got both")
-        check_arguments(self.minutes, self.devices, self.num_nodes, self.precision)
+        self.machine()
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> "RunConfig":
@@ -104,6 +107,10 @@ class RunConfig:
             words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join(words)
 
+    def machine(self) -> Machine:
+        """What the run computes on."""
+        return Machine(self.devices, self.num_nodes, self.precision)
+
     def recipe(self) -> Recipe:
         """The preset's recipe, with the requested changes."""
         recipe = experiment_class(self.experiment).setups[self.preset][str(self.model)].recipe
@@ -112,10 +119,10 @@ class RunConfig:
         return replace(recipe, steps=steps, learning_rate=learning_rate)
 
 
-def resumed(out: Path, requested: RunConfig) -> tuple[RunConfig, list[str]]:
+def resumed(out: Path, requested: RunConfig, given: Collection[str] = ()) -> tuple[RunConfig, list[str]]:
     """The run in a directory, with the requested budget, threads and data path, and the commands that made it.
 
-    An option given at its default value counts as omitted.
+    An option at its default value counts as omitted, unless it is among those `given`.
     """
     file = out / "run.json"
     if not file.exists():
@@ -127,9 +134,10 @@ def resumed(out: Path, requested: RunConfig) -> tuple[RunConfig, list[str]]:
             raise TypeError("its commands are not a list of strings")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} does not describe a run: {error}") from None
-    for name, value in requested.changed().items():
-        if name not in ("steps", "minutes", "threads", "data") and value != getattr(stored, name):
-            known = getattr(stored, name)
+    checked = {*requested.changed(), *given}
+    for name in (field.name for field in fields(requested) if field.name in checked):
+        known, value = getattr(stored, name), getattr(requested, name)
+        if name not in ("steps", "minutes", "threads", "data") and value != known:
             raise ValueError(f"the run in {out} has {name}={known}; it cannot be resumed with {name}={value}")
     config = stored
     if requested.steps is not None or requested.minutes is not None:
@@ -141,7 +149,13 @@ def resumed(out: Path, requested: RunConfig) -> tuple[RunConfig, list[str]]:
     return replace(config, threads=requested.threads or stored.threads, data=requested.data or stored.data), commands
 
 
-def train_model(out: Path | None, requested: RunConfig, resume: bool = False, oversubscribe: bool = False) -> Outcome:
+def train_model(
+    out: Path | None,
+    requested: RunConfig,
+    resume: bool = False,
+    oversubscribe: bool = False,
+    given: Collection[str] = (),
+) -> Outcome:
     """Trains as requested, and writes `model.safetensors`, its facts `model.json`, logs and checkpoints to `out`.
 
     Args:
@@ -149,9 +163,10 @@ def train_model(out: Path | None, requested: RunConfig, resume: bool = False, ov
         requested: what to train; to resume a run, only what is to be checked or changed.
         resume: continue the run in `out`.
         oversubscribe: allow more devices or threads than the machine has.
+        given: names of options that a run to resume must share, even where they are at their defaults.
     """
     out = out or Path("runs", requested.experiment, requested.name)
-    config, commands = resumed(out, requested) if resume else (requested, [requested.command()])
+    config, commands = resumed(out, requested, given) if resume else (requested, [requested.command()])
     name, symmetry = config.name, config.symmetry
     if not oversubscribe:
         config.check_machine()
@@ -177,9 +192,7 @@ def train_model(out: Path | None, requested: RunConfig, resume: bool = False, ov
             tasks,
             best,
             resume and has_state,
-            devices=config.devices,
-            num_nodes=config.num_nodes,
-            precision=config.precision,
+            machine=config.machine(),
             wrap=experiment.wrap,
         )
         facts = {

@@ -5,10 +5,11 @@ import json as json_
 from rich.console import Console
 from rich.table import Table
 
+from aenp.arguments import Flag
 from aenp.shipped import WEIGHTS, shipped
 
 
-def models(json: bool = False) -> None:
+def models(json: Flag = False) -> None:
     """List the shipped models: size, training and scores. `aenp.pretrained(name)` loads one.
 
     Args:

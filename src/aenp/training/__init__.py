@@ -5,12 +5,13 @@ It depends on models and sources of tasks, not on experiments.
 
 from typing import TYPE_CHECKING, Any
 
+from aenp.training.machine import Machine
 from aenp.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from aenp.training.loop import train
 
-__all__ = ["Recipe", "train"]
+__all__ = ["Machine", "Recipe", "train"]
 
 
 def __getattr__(name: str) -> Any:

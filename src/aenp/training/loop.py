@@ -29,13 +29,13 @@ from aenp.process import NeuralProcess
 from aenp.saving import save, written_whole
 from aenp.task import Task
 from aenp.training.directory import CHECKPOINT, MODEL, alone_in, check_moments, is_first_process, read_checkpoint
+from aenp.training.machine import ALONE, Machine
 from aenp.training.memory import reuse_memory
 from aenp.training.muon import Muon
 from aenp.training.progress import Progress
 from aenp.training.recipe import Recipe
 
 LOG_EVERY = 50
-PRECISIONS = ("32-true", "64-true", "16-mixed", "bf16-mixed")
 Batch = dict[str, Any]
 "A task's tensors by name, as Lightning can convert and move them."
 
@@ -211,9 +211,7 @@ def train(
     resume: bool = False,
     validate_every: int = 500,
     checkpoint_seconds: float = 60.0,
-    devices: int = 1,
-    num_nodes: int = 1,
-    precision: str = "32-true",
+    machine: Machine = ALONE,
     wrap: Callable[[NeuralProcess], Configured] = lambda model: model,
 ) -> Outcome:
     """Trains `model` in place and writes `model.safetensors`, logs and checkpoints to the directory `out`.
@@ -234,12 +232,11 @@ def train(
         resume: continue the run in `out`.
         validate_every: steps between two validations.
         checkpoint_seconds: time between two checkpoints.
-        devices: processes on this machine, each with batches of its own.
-        num_nodes: machines.
-        precision: of the arithmetic, 32-true, 64-true, 16-mixed or bf16-mixed.
+        machine: devices, machines and precision.
         wrap: makes what is saved as `model.safetensors` from the model.
     """
-    check_arguments(minutes, devices, num_nodes, precision)
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes must be positive; got {minutes}")
     out = Path(out)
     progress = Progress(recipe.steps if minutes is None else None, minutes, oracle, quiet=not is_first_process())
     loop = Loop(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds, wrap)
@@ -252,22 +249,12 @@ def train(
         if resume:
             _restore(loop)
         if loop.share < 1:
-            _fit(loop, resume, validate_every, devices, num_nodes, precision)
+            _fit(loop, resume, validate_every, machine)
         model.load_state_dict(loop.averaged.state_dict())
         model.eval()
         if is_first_process():
             save(wrap(model), out / MODEL)
     return Outcome(loop.steps, loop.seconds / 60, loop.share >= 1)
-
-
-def check_arguments(minutes: float | None, devices: int, num_nodes: int, precision: str) -> None:
-    """Raises an error that names the argument of `train` that is out of range."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
-    if minutes is not None and not minutes > 0:
-        raise ValueError(f"minutes must be positive; got {minutes}")
-    if devices < 1 or num_nodes < 1:
-        raise ValueError(f"devices and num_nodes must be at least 1; got {devices} and {num_nodes}")
 
 
 def _restore(loop: Loop) -> None:
@@ -281,7 +268,7 @@ def _restore(loop: Loop) -> None:
     loop.on_load_checkpoint(state)
 
 
-def _fit(loop: Loop, resume: bool, validate_every: int, devices: int, num_nodes: int, precision: str) -> None:
+def _fit(loop: Loop, resume: bool, validate_every: int, machine: Machine) -> None:
     out, recipe, minutes = loop.out, loop.recipe, loop.minutes
     loggers = [
         CSVLogger(out, name="logs", version=f"from_step_{loop.steps}", flush_logs_every_n_steps=LOG_EVERY),
@@ -289,11 +276,11 @@ def _fit(loop: Loop, resume: bool, validate_every: int, devices: int, num_nodes:
     ]
     with _quiet(), _stopped_by_ctrl_c(loop), loop.progress:
         trainer = Trainer(
-            devices=devices,
-            num_nodes=num_nodes,
+            devices=machine.devices,
+            num_nodes=machine.num_nodes,
             plugins=[WrittenWhole()],
-            precision=precision,  # type: ignore[arg-type]
-            strategy="ddp" if devices * num_nodes > 1 else "auto",
+            precision=machine.precision,  # type: ignore[arg-type]
+            strategy="ddp" if machine.devices * machine.num_nodes > 1 else "auto",
             max_steps=recipe.steps if minutes is None else -1,
             gradient_clip_val=recipe.clip,
             gradient_clip_algorithm=recipe.clip_by,
