@@ -195,6 +195,7 @@ TRIALS = {
     "era5-2d/convcnp-approx: clipped by norm": small.but(recipe=BY_NORM),
     "era5-2d/convcnp-approx: clipped by norm, rate 2e-3": fast.but(recipe=BY_NORM),
     "era5-2d/convcnp-approx: dropout 0.5": fast.but(fixed={"dropout": 0.5}),
+    "era5-2d/convcnp-approx: dropout 0.5, exact first": fast.but(fixed={"dropout": 0.5}, recipe={"exact_first": 0.4}),
     "era5-2d/convcnp-exact: rate 2e-3": replace(fast, symmetry="exact"),
     "era5-2d/equivcnp-approx: group U-Net": group,
     "era5-2d/pttnp-approx: centred": tokens,

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
@@ -120,7 +120,8 @@ class Loop(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         task = Task(**batch)
-        value = loglik(self.model, task).mean()
+        with self.model.equivariant() if self.share < self.recipe.exact_first else nullcontext():
+            value = loglik(self.model, task).mean()
         if not torch.isfinite(value):
             raise NonFinite(f"the log-likelihood is {value.item()} at step {self.steps}")
         if (self.steps + 1) % LOG_EVERY == 0:

@@ -19,6 +19,7 @@ class Recipe:
         clip: largest magnitude of an element of the gradient, or of its norm.
         clip_by: `value` or `norm`.
         average: decay of the exponential average of the weights, which is what is saved in the end; smaller at first.
+        exact_first: share of the budget in which an approximate model is trained without its fixed inputs.
         optimiser: `adamw`, or `muon`, which makes the momentum of hidden matrices orthogonal.
     """
 
@@ -32,12 +33,15 @@ class Recipe:
     clip_by: Literal["value", "norm"] = "value"
     average: float = 0.999
     optimiser: Literal["adamw", "muon"] = "adamw"
+    exact_first: float = 0.0
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1:
             raise ValueError(f"steps and batch_size must be at least 1; got {self.steps} and {self.batch_size}")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
+        if not 0 <= self.exact_first <= 1:
+            raise ValueError(f"exact_first is a share, between 0 and 1; got {self.exact_first}")
         if not 0 < self.warmup < 1 or not 0 <= self.average < 1:
             raise ValueError(f"warmup and average are shares below 1; got {self.warmup} and {self.average}")
 
