@@ -205,6 +205,8 @@ TRIALS = {
     "era5-2d/pttnp-exact: centred": replace(tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED),
     "era5-2d/convcnp-approx: kernel 3": fast.but(options={"kernel": 3}),
     "era5-2d/convcnp-approx: growing": fast.but(options={"channels": 16, "growth": 2}),
+    "era5-2d/equivcnp-approx: growing": group.but(options={"growth": 2}),
+    "era5-2d/equivcnp-approx: C4": group.but(options={"group": "C4"}),
     "era5-2d/equivcnp-approx: 7 layers": group.but(options={"layers": 7}),
     "era5-2d/pttnp-approx: batch 4": tokens.but(recipe={"batch_size": 4}),
 }

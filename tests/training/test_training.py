@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from aenp import TNP, FixedInputs, Task, load
 from aenp.data import GibbsTasks, Stream
 from aenp.inference import loglik
+from aenp.training.directory import read_checkpoint
 from aenp.training.loop import Loop, NonFinite, train
 from aenp.training.machine import Machine
 from aenp.training.progress import Progress
@@ -240,6 +243,41 @@ def test_dropout_is_drawn_anew_in_every_step(tmp_path: Path, monkeypatch: pytest
     one, same, other = draws[:6], draws[6:12], draws[12:]
     assert one == same and len(other) == 6
     assert len({*one, *other}) == 12
+
+
+def test_muon_trains_hidden_matrices_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, optimiser="muon", schedule="constant")
+    torch.manual_seed(0)
+    models = [TNP(1, 1, attention="spectral", dim=16, heads=2, layers=1)]
+    models += [deepcopy(models[0]) for _ in range(2)]
+    train(models[0], SOURCE, recipe, tmp_path / "whole")
+    train(models[1], SOURCE, replace(recipe, steps=3), tmp_path / "parts")
+    train(models[1], SOURCE, recipe, tmp_path / "parts", resume=True)
+    assert equal(models[0], models[1])
+    train(models[2], SOURCE, replace(recipe, optimiser="adamw"), tmp_path / "adamw")
+    assert not equal(models[0], models[2])
+    (state,) = read_checkpoint(tmp_path / "whole" / "last.ckpt")["optimizer_states"]
+    kinds = [set(moments) for moments in state["state"].values()]
+    assert kinds.count({"momentum"}) == sum(min(p.flatten(1).shape) >= 16 for p in models[0].parameters() if p.ndim > 1)
+    assert {frozenset(kind) for kind in kinds} == {
+        frozenset({"momentum"}),
+        frozenset({"step", "exp_avg", "exp_avg_sq"}),
+    }
+
+
+def test_fixed_inputs_are_trained_after_the_exact_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    active = list[bool]()
+    forward = FixedInputs.forward
+
+    def watched(self: FixedInputs, *arguments: Any) -> torch.Tensor:
+        active.append(self.active)
+        return forward(self, *arguments)
+
+    monkeypatch.setattr(FixedInputs, "forward", watched)
+    model = small_model()
+    train(model, SOURCE, replace(RECIPE, exact_first=0.5), tmp_path)
+    assert active == [False] * 3 + [True] * 3
+    assert model.fixed_inputs is not None and model.fixed_inputs.active
 
 
 @pytest.mark.parametrize(("steps", "minutes"), [(4, None), (1000, 1.0)])
