@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 
 SHARES = (0.01, 1 / 3)
 
+RECIPE = Recipe(steps=1, batch_size=4, learning_rate=2e-3, optimiser="muon", exact_first=0.25)
+CENTRED = {"values": "centred"}
+CLOSE = CENTRED | {"margin": 0}
+GROUP_UNET = {"network": "unet", "layers": 5, "kernel": 5}
+FIXED = SMALL_FIXED | {"dropout": 0.5}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -106,14 +112,15 @@ class Temperature(FieldExperiment):
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": FamilySetup(
-                Recipe(steps=3_000, learning_rate=2e-3),
-                SMALL_PTTNP,
-                SMALL_FIXED | {"num": 64},
+                replace(RECIPE, steps=6_000, batch_size=8),
+                SMALL_PTTNP | CENTRED,
+                FIXED | {"num": 64},
                 approx={"fixed_at_targets": True},
+                fourier=16,
             ),
-            "convcnp": FamilySetup(Recipe(steps=1_800), SMALL_UNET, SMALL_FIXED),
-            "relaxedconvcnp": FamilySetup(Recipe(steps=1_600), SMALL_UNET, SMALL_FIXED),
-            "equivcnp": FamilySetup(Recipe(steps=1_500), SMALL_GROUP, SMALL_FIXED),
+            "convcnp": FamilySetup(replace(RECIPE, steps=18_000), SMALL_UNET | CLOSE, FIXED),
+            "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=16_000), SMALL_UNET | CLOSE, FIXED),
+            "equivcnp": FamilySetup(replace(RECIPE, steps=14_000), SMALL_GROUP | GROUP_UNET | CLOSE, FIXED),
         },
         "paper": {
             "pttnp": FamilySetup(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED),
@@ -167,7 +174,7 @@ standard errors are still somewhat too small."""
         return self._fields(self.parts.train).values
 
     def source(self) -> Patches:
-        return replace(self._patches(self._fields(self.parts.train)), equal_sizes=True, num_targets=256)
+        return replace(self._patches(self._fields(self.parts.train)), equal_sizes=True)
 
     def validation(self) -> tuple[list[Task], None]:
         held_out = self._patches(self._fields(self.parts.validation))
