@@ -120,13 +120,17 @@ class Loop(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         task = Task(**batch)
-        with self.model.equivariant() if self.share < self.recipe.exact_first else nullcontext():
-            value = loglik(self.model, task).mean()
+        value = self._loglik(self.model, task)
         if not torch.isfinite(value):
             raise NonFinite(f"the log-likelihood is {value.item()} at step {self.steps}")
         if (self.steps + 1) % LOG_EVERY == 0:
             self.log_dict({"loglik": value, "learning_rate": self.recipe.rate(self.share)}, batch_size=len(task))
         return -value
+
+    def _loglik(self, model: NeuralProcess, task: Task) -> torch.Tensor:
+        """The mean over tasks; without fixed inputs until it is their turn."""
+        with model.equivariant() if self.share < self.recipe.exact_first else nullcontext():
+            return loglik(model, task).mean()
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self.steps = self.global_step
@@ -143,7 +147,7 @@ class Loop(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         task = Task(**batch)
-        value = loglik(self.averaged, task).mean()
+        value = self._loglik(self.averaged, task)
         self.log("validation_loglik", value, batch_size=len(task), sync_dist=True)
 
     def on_validation_epoch_end(self) -> None:
