@@ -65,11 +65,10 @@ class Trial:
         return replace(self, **merged)
 
 
-def run(name: str, minutes: float, seed: int, data: Path | None) -> dict[str, Any]:
+def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -> dict[str, Any]:
     """Trains the trial's model and scores it, with its fixed inputs and without, task by task."""
     torch.set_num_threads(1)
     reuse_memory()
-    trial = TRIALS[name]
     declared = experiment_class(trial.experiment)
     experiment = declared(data if declared.needs_data else None)
     torch.manual_seed(seed)
@@ -137,7 +136,9 @@ def main(
     done = {(result["trial"], result["minutes"], result["seed"]) for result in results}
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
         running = [
-            pool.apply_async(run, (name, minutes, seed, data)) for name in chosen if (name, minutes, seed) not in done
+            pool.apply_async(run, (name, TRIALS[name], minutes, seed, data))
+            for name in chosen
+            if (name, minutes, seed) not in done
         ]
         for each in running:
             results.append(each.get())

@@ -1,15 +1,18 @@
 """Around the package: the benchmarks run at toy sizes, and an unexpected skip fails in CI."""
 
 import csv
+import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from benchmarks import recipes
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -43,6 +46,45 @@ def table(page: str, heading: str) -> list[list[str]]:
     rows = lines[start + 2 :]
     rows = rows[: next((number for number, line in enumerate(rows) if not line.startswith("|")), None)]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_recipes_are_compared_on_validation_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that is done is not run again, and one that changes nothing but its symmetry has no equivariant part."""
+    options = {"attention": "spectral", "dim": 8, "heads": 2, "layers": 1}
+    toy = recipes.Trial("gp", "tnp", "approx", options, {"num": 4, "width": 4}, {"batch_size": 2})
+    trials = {"gp/tnp-approx: toy": toy, "gp/tnp-exact: toy": toy.but(symmetry="exact", recipe={"optimiser": "muon"})}
+    monkeypatch.setattr(recipes, "TRIALS", trials)
+    monkeypatch.setattr(recipes, "step_seconds", lambda *_: 2.0)
+    monkeypatch.setattr(recipes.multiprocessing, "get_context", lambda _: SimpleNamespace(Pool=InProcess))
+    recipes.main(("gp/tnp-approx",), minutes=0.1, out=tmp_path)
+    first = json.loads((tmp_path / "recipes.json").read_text())
+    recipes.main(minutes=0.1, out=tmp_path)
+    results = json.loads((tmp_path / "recipes.json").read_text())
+    assert results[:1] == first and [result["steps"] for result in results] == [3, 3]
+    assert results[0]["full"] != results[0]["equivariant"] and results[1]["full"] == results[1]["equivariant"]
+    rows = table((tmp_path / "recipes.md").read_text(), "trial")
+    assert [row[0] for row in rows] == list(trials)
+    for row, result in zip(rows, results, strict=True):
+        assert float(row[4].split(" ±")[0]) == pytest.approx(sum(result["full"]) / len(result["full"]), abs=1e-4)
+
+
+class InProcess:
+    """A pool that runs its jobs here."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> "InProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def apply_async(self, function: Callable[..., object], arguments: tuple[object, ...]) -> SimpleNamespace:
+        threads = torch.get_num_threads()
+        result = function(*arguments)
+        torch.set_num_threads(threads)
+        return SimpleNamespace(get=lambda: result)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ SHARES = (0.01, 1 / 3)
 RECIPE = Recipe(steps=1, batch_size=4, learning_rate=2e-3, optimiser="muon", exact_first=0.25)
 CENTRED = {"values": "centred"}
 CLOSE = CENTRED | {"margin": 0}
-GROUP_UNET = {"network": "unet", "layers": 5, "kernel": 5}
+GROUP_UNET = {"group": "C4", "network": "unet", "layers": 5, "kernel": 5}
 FIXED = SMALL_FIXED | {"dropout": 0.5}
 
 
@@ -112,15 +112,17 @@ class Temperature(FieldExperiment):
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": FamilySetup(
-                replace(RECIPE, steps=6_000, batch_size=8),
+                replace(RECIPE, steps=4_500, batch_size=8),
                 SMALL_PTTNP | CENTRED,
                 FIXED | {"num": 64},
                 approx={"fixed_at_targets": True},
                 fourier=16,
             ),
             "convcnp": FamilySetup(replace(RECIPE, steps=18_000), SMALL_UNET | CLOSE, FIXED),
-            "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=16_000), SMALL_UNET | CLOSE, FIXED),
-            "equivcnp": FamilySetup(replace(RECIPE, steps=14_000), SMALL_GROUP | GROUP_UNET | CLOSE, FIXED),
+            "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=12_000), SMALL_UNET | CLOSE, FIXED),
+            "equivcnp": FamilySetup(
+                replace(RECIPE, steps=11_000, optimiser="adamw"), SMALL_GROUP | GROUP_UNET | CLOSE, FIXED
+            ),
         },
         "paper": {
             "pttnp": FamilySetup(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED),
