@@ -62,6 +62,25 @@ def rows(table: str) -> dict[str, list[str]]:
     return {first: cells for first, *cells in lines}
 
 
+def test_findings_of_the_paper_are_compared_by_sign_and_error() -> None:
+    compared = evaluation(("tnp", "exact"), ("tnp", "approx"), ("tnp", "none"))
+    exact, noise = torch.zeros(1, 100), 0.1 * torch.randn(1, 100)
+
+    def verdicts(gain: float, error: float, without: float = 0.0) -> str:
+        compared.experiment.paper = {"here": {"tnp-exact": (1.0, 0.0), "tnp-approx": (1.5, error)}}  # type: ignore[misc]
+        compared.experiment.paper["here"]["tnp-none"] = (0.25, 0.0)  # type: ignore[index]
+        for name, mean in (("tnp-exact", 0.0), ("tnp-approx", gain), ("tnp-none", without)):
+            compared.values["here"][name]["loglik"] = exact + mean + noise * (mean != 0)
+        (line,) = (line for line in compared.verdicts().splitlines() if line.startswith("- *here*"))
+        return line
+
+    assert "as in the paper: TNP (T~) over TNP (T) (+0.75; paper +0.50)" in verdicts(0.75, 0.1)
+    assert "unlike the paper: TNP (T~) over TNP (T) (-0.75; paper +0.50)" in verdicts(-0.75, 0.1)
+    assert "unlike the paper: TNP (T~) over TNP (T) (+0.75; paper +0.50)" in verdicts(0.75, 0.3)
+    assert "as in the paper: TNP over TNP (T) (-0.75; paper -0.75)" in verdicts(0.0, 0.1, without=-0.75)
+    assert not evaluation(("tnp", "exact")).verdicts()
+
+
 def test_gains_with_each_seed_stand_beside_their_mean_and_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(loglik: float, part: float) -> dict[str, dict[str, dict[str, float]]]:
         return {test: {"loglik": {"mean": loglik}, "equivariant_loglik": {"mean": part}} for test in ("here", "there")}

@@ -54,6 +54,11 @@ class Score:
             error = (sums.square().sum() * len(sums) / (len(sums) - 1)).sqrt() / values.numel()
         return Score(values.mean().item(), error.item())
 
+    @property
+    def sign(self) -> int:
+        """1 or −1 if the mean is more than two standard errors above or below zero, or else 0."""
+        return int(self.mean > 2 * self.standard_error) - int(self.mean < -2 * self.standard_error)
+
     def __str__(self) -> str:
         return f"{self.mean:.4f} ± {self.standard_error:.4f}"
 

@@ -1,7 +1,9 @@
 """Reproduction: an experiment's tables with the paper's numbers beside ours, and its figures."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import mean, stdev
@@ -25,6 +27,7 @@ Column = Mapping[str, Score] | Mapping[str, Number]
 PAGE = """\
 # {title}
 
+{verdicts}
 Written by `aenp reproduce {name}{data} --tasks {tasks} --seed {seed}`, aenp {version}. Log-likelihoods are in nats per
 target point, ± the standard error over {block}s: {counts}. Differences are paired, on the same tasks. Our models are
 small and were trained for minutes on a CPU (see *Training*), the paper's for 500,000 steps on a GPU.
@@ -65,6 +68,12 @@ CRPS in units of y, and the share of targets in the central 50, 90 and 95 % inte
 
 {training}
 {findings}{figures}
+"""
+
+VERDICTS = """\
+Does breaking the symmetry gain what it gains in the paper? A difference counts beyond two of its standard errors.
+
+{lines}
 """
 
 SEEDS = """
@@ -199,6 +208,32 @@ class Comparison:
         counts = ", ".join(f"{count:,} {test}" for test, count in fact["tasks"].items())
         return SEEDS.format(tasks=counts, seed=fact["test_seed"], table=markdown_table(header, rows))
 
+    def verdicts(self) -> str:
+        """Which differences between the paper's models are found here too, as a paragraph."""
+        lines = []
+        for test, values in self.values.items():
+            paper, kinds = self.paper(test), defaultdict[str, list[str]](list)
+            for better, worse in self._compared():
+                if not {better, worse} <= paper.keys():
+                    continue
+                (one, error), (other, further) = paper[better], paper[worse]
+                ours = Score.of(values[better]["loglik"] - values[worse]["loglik"], self.blocks[test])
+                theirs = Score(one - other, math.hypot(error, further))
+                kind = "as in the paper" if ours.sign == theirs.sign else "unlike the paper"
+                pair = f"{self.label(better)} over {self.label(worse)}"
+                kinds[kind].append(f"{pair} ({ours.mean:+.2f}; paper {theirs.mean:+.2f})")
+            parts = [f"{kind}: {', '.join(kinds[kind])}" for kind in sorted(kinds)]
+            lines += [f"- *{test}*, {'; '.join(parts)}."] if parts else []
+        return VERDICTS.format(lines="\n".join(lines)) if lines else ""
+
+    def _compared(self) -> Iterator[tuple[str, str]]:
+        """Pairs of models: with symmetry breaking and without, and no symmetry at all and an exact one."""
+        for name in self.models:
+            if name != twin(name) and twin(name) in self.models:
+                yield name, twin(name)
+            if (exact := name.replace("none", "exact")) != name and exact in self.models:
+                yield name, exact
+
     def metric_table(self, metric: str, paper: str) -> str:
         columns: list[Column] = [self.scores(self.first, metric), self.paper(paper)]
         return self._table(["model", "ours", "paper"], columns)
@@ -263,6 +298,7 @@ class Comparison:
             counts=self.counts,
             no_ceiling=NO_CEILING if next(iter(self.oracles.values())) else "",
             remark=self.experiment.remark,
+            verdicts=self.verdicts(),
             first=self.first,
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
