@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from aenp.earth import fitting
+from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit, prepare
 from aenp.earth.frame import Frame
 
@@ -49,6 +50,21 @@ def test_a_model_can_be_fitted_to_stations(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "stations.csv", index=False)
     model = fit(tmp_path / "stations.csv", "convcnp", "exact", steps=2)
     assert model.predict(table(), {"latitude": [42.0], "longitude": [1.0]})["mean"].shape == (20, 1, 1)
+
+
+def test_a_model_carries_the_period_of_its_training_data(tmp_path: Path) -> None:
+    dates = tuple(str(date)[:10] for date in field().time.values[[0, -1]])
+    assert prepare(field()).frame.period == prepare(table()).frame.period == dates
+    assert prepare(table().query("time == time.min()").drop(columns="time")).frame.period is None
+    fit(field(), "tnp", steps=1).save(tmp_path / "model.safetensors")
+    loaded = FieldModel.load(tmp_path / "model.safetensors")
+    assert loaded.predict(table(), "41,42,1,2,1").attrs["training_period"] == " to ".join(dates)
+
+
+def test_outputs_are_centred_where_fields_differ_in_level() -> None:
+    assert fit(field(), "tnp", steps=1).process.values == "raw"
+    levels = field() + 100 * np.arange(20)[:, None, None]
+    assert fit(levels, "tnp", steps=1).process.values == "centred"
 
 
 def test_tasks_are_normalised_and_the_last_dates_are_held_out() -> None:

@@ -301,4 +301,6 @@ class FieldModel(Configured, nn.Module):
                 result = result.drop_vars(name)
         result["in_domain"].attrs = {"long_name": "within the box of the training data"}
         result.attrs = {"Conventions": "CF-1.11", "source": f"aenp {__version__}, {self.process.label}"}
+        if self.frame.period is not None:
+            result.attrs["training_period"] = " to ".join(self.frame.period)
         return result

@@ -197,8 +197,8 @@ def _from_field(field: xr.DataArray) -> Data:
 def _from_points(table: pd.DataFrame) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
     name = table.attrs.get("name", "value")
-    table = table if "time" in table else table.assign(time=pd.Timestamp(0))
-    wide = table.pivot_table(index="time", columns=["latitude", "longitude"], values="value")
+    dated = table if "time" in table else table.assign(time=pd.Timestamp(0))
+    wide = dated.pivot_table(index="time", columns=["latitude", "longitude"], values="value")
     latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
     longitude = unwrap_longitudes(longitude)
     together = wide.notna().sum(axis=1).median()
@@ -244,7 +244,15 @@ def _frame(
         low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
         axes.append(Axis(kind, degrees, (low + high) / 2, low, high))
     units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
-    return Frame(axes, [Variable(name or str(data.name), mean, std, units, long_name)])
+    return Frame(axes, [Variable(name or str(data.name), mean, std, units, long_name)], _period(data))
+
+
+def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
+    """First and last date of the data, if they have dates."""
+    times = np.asarray(data["time"]) if "time" in data or "time" in getattr(data, "coords", ()) else np.array([])
+    if not np.issubdtype(times.dtype, np.datetime64):
+        return None
+    return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))
 
 
 def _data(make: Callable[[Any], TaskSource], values: Any, frame: Frame) -> Data:

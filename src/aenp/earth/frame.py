@@ -103,9 +103,13 @@ class Frame(Configured):
     Args:
         axes: the coordinates that a model sees, in the order of x: latitude, longitude, and perhaps time and elevation.
         variables: what it predicts, in the order of y.
+        period: first and last date of the training data, where they have dates.
     """
 
-    def __init__(self, axes: Sequence[Axis], variables: Sequence[Variable]) -> None:
+    def __init__(
+        self, axes: Sequence[Axis], variables: Sequence[Variable], period: Sequence[str] | None = None
+    ) -> None:
+        self.period = None if period is None else tuple(period)
         self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
         if len(self.axes) < len(axes) or not {"latitude", "longitude"} <= set(self.axes):
             raise ValueError(f"axes are latitude, longitude and others; got {[axis.name for axis in axes]}")

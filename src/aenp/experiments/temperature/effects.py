@@ -64,13 +64,18 @@ class FieldExperiment(Experiment):
     def domain(self) -> list[tuple[float, float] | None]:  # type: ignore[override]
         return [axis.interval for axis in self.axes]
 
+    @property
+    @abstractmethod
+    def period(self) -> tuple[str, str]:
+        """First and last date of the training data."""
+
     @cached_property
     def frame(self) -> "Frame":
         from aenp.earth.frame import Frame, Variable
 
         values = self.training_values()
         mean, std = float(np.nanmean(values, dtype=float)), float(np.nanstd(values, dtype=float))
-        return Frame(self.axes, [Variable("t2m", mean, std, "K", "2 metre temperature")])
+        return Frame(self.axes, [Variable("t2m", mean, std, "K", "2 metre temperature")], self.period)
 
     def wrap(self, process: NeuralProcess) -> "FieldModel":
         from aenp.earth.field_model import FieldModel

@@ -172,6 +172,10 @@ standard errors are still somewhat too small."""
         sides = (("latitude", south, north), ("longitude", west, east))
         return [Axis(name, CELLS_PER_UNIT * self.parts.step, 0.0, low - half, high + half) for name, low, high in sides]
 
+    @property
+    def period(self) -> tuple[str, str]:
+        return self.parts.train.period
+
     def training_values(self) -> Float[ndarray, "time x y"]:
         return self._fields(self.parts.train).values
 

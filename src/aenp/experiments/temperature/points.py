@@ -135,6 +135,10 @@ columns show what it found there and are not a target for ours."""
         sides = (("latitude", south, north), ("longitude", west, east))
         return [Axis(name, DEGREES, 0.0, low, high) for name, low, high in sides]
 
+    @property
+    def period(self) -> tuple[str, str]:
+        return TRAIN
+
     def training_values(self) -> Float[ndarray, "time points"]:
         return self._train.values
 
