@@ -106,10 +106,9 @@ def ship(experiment: Experiment, runs: list[Path], tasks: int, seed: int) -> Non
 
 
 def _facts(run: Path) -> dict[str, Any]:
-    """The content of a run's model.json, without the path of the data and plain resumptions, which change nothing."""
+    """The content of a run's model.json, without the path of the data."""
     facts: dict[str, Any] = json.loads((run / "model.json").read_text())
-    command = re.sub(r" && aenp train \S+ --resume(?= &&|$)", "", facts["command"])
-    facts["command"] = re.sub(r"--data \S+", "--data DIR", command)
+    facts["command"] = re.sub(r"--data \S+", "--data DIR", facts["command"])
     return facts
 
 
