@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 
 import aenp
+import tiny
 from aenp import cli
 from aenp.earth import field_model, maps
 from aenp.earth.field_model import FieldModel
@@ -166,6 +167,24 @@ def test_a_gridded_context_with_gaps_equals_its_values(model: FieldModel) -> Non
     field = xr.DataArray(values, dims=("latitude", "longitude"), coords=GRID, name="t2m")
     table = pd.DataFrame({"lat": [42.0, 45.0], "lon": [-2.0, -4.0], "t2m": [281.0, 285.0]})
     assert np.allclose(model.predict(field, GRID)["mean"], model.predict(table, GRID)["mean"])
+
+
+def test_fields_with_valid_times_beside_their_own_are_context_and_target(model: FieldModel, tmp_path: Path) -> None:
+    """As GRIB has them: the valid time counts, and the result keeps it."""
+    values = np.random.default_rng(0).normal(280, 5, (2, 5, 7))
+    field = xr.DataArray(values, dims=("time", *GRID), coords=GRID | {"time": DAYS}, name="t2m")
+    tiny.write_grib(field, tmp_path / "field.grib")
+    expected = model.predict(field, GRID)["mean"]
+    valid = xr.Variable("time", DAYS, {"standard_name": "time"})
+    forecast = field.assign_coords(time=DAYS - pd.Timedelta("6h"), valid_time=valid)
+    day = forecast.isel(time=[1])
+    for context in (tmp_path / "field.grib", forecast):
+        for target, times in ((GRID, DAYS), (tmp_path / "field.grib", DAYS), (forecast, DAYS), (day, DAYS[1:])):
+            result = model.predict(context, target)["mean"]
+            name = "time" if target is GRID else "valid_time"
+            assert result.chunks is None and np.array_equal(result[name], times)
+            found = result.sortby(list(GRID)).values
+            assert np.allclose(found, expected.sel(time=times), rtol=0, atol=1e-2)
 
 
 def test_outside_the_training_box_there_is_no_local_effect(model: FieldModel) -> None:

@@ -61,7 +61,7 @@ def open_target(target: PlacesLike) -> xr.Dataset:
     if isinstance(target, str) and "," in target and not Path(target).exists():
         return _grid(target)
     # Only the coordinates: what else the file holds, and in which chunks, does not matter.
-    return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset()
+    return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset().compute()
 
 
 def _with_dates(table: pd.DataFrame) -> pd.DataFrame:
@@ -153,7 +153,7 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> P
     time = _times(own.get("time"), latitude, observed, where, any_time)
     if time is not None:
         coordinates = {"time": time, **coordinates}
-        if set(time.dims) <= set(latitude.dims) and "time" in names:
+        if "time" in names:
             labels[names["time"]] = time
     return Places(coordinates, labels, dataset.chunks)
 
