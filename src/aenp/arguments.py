@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,6 +58,14 @@ def check_limits(options: Any) -> None:
         value = getattr(options, name, None)
         if value is not None and not lower <= value <= upper:
             raise ValueError(f"{name} must be between {lower:g} and {upper:g}; got {value}")
+
+
+def check_apart(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:
+    """Raises an error if an output would replace an input or another output; each is given under its option's name."""
+    taken = {Path(path).resolve(): name for name, path in inputs.items() if path is not None}
+    for name, path in outputs.items():
+        if path is not None and (other := taken.setdefault(path.resolve(), name)) != name:
+            raise ValueError(f"--{name} {path} would overwrite --{other}; choose another path")
 
 
 def check_place(path: Path, is_directory: bool = False) -> None:

@@ -431,6 +431,36 @@ def test_what_a_map_needs_is_read_before_the_prediction(
     assert "coast.nc is not NetCDF" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--out", "stations.csv"), "--out .*stations.csv would overwrite --context; choose another path"),
+        (("--out", "../{}/stations.csv"), "--out .*stations.csv would overwrite --context; choose another path"),
+        (("--out", "grid.nc", "--target", "grid.nc"), "--out .*grid.nc would overwrite --target"),
+        (("--out", "high.nc", "--elevation", "high.nc"), "--out .*high.nc would overwrite --elevation"),
+        (("--plot", "coast.png", "--coast", "coast.png"), "--plot .*coast.png would overwrite --coast"),
+        (("--out", "p.nc", "--plot", "p.nc"), "--plot .*p.nc would overwrite --out"),
+        (("--out", "p.png"), r"p.png is no name for a prediction; choose one that ends in .nc, .nc4, .csv, .zarr"),
+        (("--out", "p"), "p is no name for a prediction"),
+        (("--out", "model.safetensors"), "model.safetensors is no name for a prediction"),
+    ],
+)
+def test_a_prediction_never_replaces_what_it_is_made_of(
+    options: tuple[str, ...],
+    message: str,
+    predict_words: tuple[object, ...],
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    words = [word if word.startswith("--") else tmp_path / word.format(tmp_path.name) for word in options]
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words, *words)
+    assert re.search(message, capsys.readouterr().err)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_a_map_that_fails_leaves_the_prediction(
     predict_words: tuple[object, ...], call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

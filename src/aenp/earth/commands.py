@@ -7,10 +7,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from aenp.arguments import File, Flag, Text, check_place
+from aenp.arguments import File, Flag, Text, check_apart, check_place
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
-from aenp.earth.output import check_replaceable, write_prediction
+from aenp.earth.output import check_output, write_prediction
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL
 
@@ -67,9 +67,11 @@ def predict(
         plot: a map to draw, such as map.png; by default none.
         coast: a file with topography or a land–sea mask, for coastlines on the map; by default there are none.
     """
-    check_place(out, is_directory=out.suffix == ".zarr")
-    if out.suffix == ".zarr":
-        check_replaceable(out)
+    check_output(out)
+    check_apart(
+        {"weights": weights, "context": context, "target": target, "elevation": elevation, "coast": coast},
+        {"out": out, "plot": plot},
+    )
     if plot is not None:
         from aenp.earth.maps import map_prediction, read_coast
         from aenp.evaluation.plots import picture_format
