@@ -210,6 +210,19 @@ def test_chunks_change_nothing(model: FieldModel, monkeypatch: pytest.MonkeyPatc
     assert np.allclose(model.predict(stations(), GRID)["std"], whole["std"], rtol=1e-4)
 
 
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+def test_a_lazy_prediction_is_switched_as_it_was_when_made(model: FieldModel, scheduler: str) -> None:
+    target = xr.DataArray(np.zeros((5, 7)), dims=("latitude", "longitude"), coords=GRID, name="z").chunk(latitude=2)
+    with model.process.equivariant():
+        without = model.predict(stations(), target)
+    assert (without.compute(scheduler=scheduler)["local_effect"] == 0).all()
+    lazy = model.predict(stations(), target)
+    with model.process.equivariant():
+        assert np.abs(lazy.compute(scheduler=scheduler)["local_effect"]).max() > 1e-2
+        assert not model.process.fixed_inputs.active
+    assert model.process.fixed_inputs.active
+
+
 def test_a_saved_model_predicts_the_same(model: FieldModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model.safetensors")
     again = FieldModel.load(tmp_path / "model.safetensors")
