@@ -14,7 +14,7 @@ import pytest
 from aenp import cli
 from aenp.experiments import experiments, key
 from aenp.experiments.gp.experiment import Gibbs
-from aenp.shipped import commands
+from aenp.shipped import commands, shipped
 
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
@@ -49,6 +49,19 @@ def test_help_names_every_experiment(
 
 def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:
     assert "gp/tnp-approx" in call("models")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_models_has_whole_names_and_aligned_numbers(
+    columns: int, call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", call("models")).splitlines()
+    rows = {line.split()[0]: line for line in lines if "/" in line}
+    assert list(rows) == list(shipped()) and max(map(len, lines)) <= max(columns, 80)
+    end = max(line.find("parameters") for line in lines) + len("parameters")
+    assert all(row[:end].split()[1] == f"{shipped()[name]['parameters']:,}" for name, row in rows.items())
 
 
 def test_evaluate_as_json(call: Callable[..., str]) -> None:
