@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import aenp
 import tiny
@@ -408,6 +411,52 @@ def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel,
     context = both(stations())
     drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
     assert drawn.stat().st_size > 10_000
+
+
+def drawn(prediction: xr.Dataset, observed: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
+    """The panels of a map, without their colour bars."""
+    figures: dict[Path, Figure] = {}
+    monkeypatch.setattr(maps, "save_figure", lambda figure, file: figures.setdefault(file, figure) and file)
+    figure = figures[map_prediction(prediction, observed, Path("map.png"))]
+    pyplot.close(figure)
+    return [axis for axis in figure.axes if axis.get_title()]
+
+
+def test_a_map_of_an_exact_model_has_no_local_effect(model: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = FieldModel(aenp.ConvCNP(2, 1, points_per_unit=4, channels=8, layers=3), FRAME)
+    titles = [
+        [axis.get_title() for axis in drawn(each.predict(stations(), GRID), each.observed(stations()), monkeypatch)]
+        for each in (exact, model)
+    ]
+    assert titles[0] == ["prediction", "standard deviation"] == titles[1][:2] and len(titles[1]) == 4
+
+
+@pytest.mark.parametrize("target", ["41,41.5,-4,2,1", "41,45,2,2.5,1", "41,41.5,2,2.5,1"])
+def test_a_map_of_one_row_or_place_shows_every_value(
+    target: str, model: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prediction = model.predict(stations(), target)
+    for axis in drawn(prediction, model.observed(stations()), monkeypatch):
+        dots = axis.collections[0]
+        assert dots.get_array().size == prediction["mean"].size == len(dots.get_offsets())
+        assert np.ptp(axis.get_xlim()) > 0.5 and np.ptp(axis.get_ylim()) > 0.5
+
+
+def test_a_map_shows_observations_in_the_colours_of_the_prediction(
+    model: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, effect = (drawn(model.predict(stations(), GRID), model.observed(stations()), monkeypatch)[k] for k in (0, 3))
+    image, dots = field.collections
+    assert np.array_equal(dots.get_array(), stations()["t2m"])
+    assert dots.get_clim() == image.get_clim() and dots.get_cmap() == image.get_cmap()
+    assert len(effect.collections[1].get_facecolors()) == 0
+
+
+def test_a_map_of_valid_times_shows_the_first(model: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = pd.concat([stations().assign(time=day) for day in DAYS])
+    target = xr.Dataset(coords=GRID | {"time": DAYS - pd.Timedelta("6h"), "valid_time": ("time", DAYS)})
+    panels = drawn(model.predict(observed, target), model.observed(observed), monkeypatch)
+    assert len(panels) == 4 and len(panels[0].collections[1].get_offsets()) == len(stations())
 
 
 @pytest.fixture
