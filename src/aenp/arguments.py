@@ -18,12 +18,13 @@ def number(kind: type[int] | type[float], lower: float, upper: float, count: int
             values = tuple(map(kind, words))
         except ValueError:
             values = ()
-        if not values or not all(lower <= value <= upper for value in values):
+        if len(values) != count or not all(lower <= value <= upper for value in values):
             what = f"{count} numbers" if count > 1 else "a whole number" if kind is int else "a number"
             raise ValueError(f"expected {what} from {lower} to {upper}; got {shlex.join(words)}")
         return values if count > 1 else values[0]
 
-    return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
+    nargs: Literal[1, "*"] = 1 if count == 1 else "*"
+    return PrimitiveConstructorSpec(nargs, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
 
 
 def optional(metavar: str | None = None) -> Any:
