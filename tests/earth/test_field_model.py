@@ -479,6 +479,12 @@ def test_the_command_tells_that_places_were_moved(
     assert told.startswith("aenp: places were moved to the nearest nodes of a grid") and len(told.splitlines()) == 1
 
 
+def test_weights_may_be_the_directory_of_a_run(
+    predict_words: tuple[object, ...], call: Callable[..., str], tmp_path: Path
+) -> None:
+    assert "p.nc" in call(*predict_words, "--weights", tmp_path)
+
+
 def test_what_a_map_needs_is_read_before_the_prediction(
     predict_words: tuple[object, ...],
     call: Callable[..., str],

@@ -58,7 +58,7 @@ def predict(
     --out prediction.nc --plot map.png
 
     Args:
-        weights: a model that `aenp fit` wrote, or the name of a shipped one.
+        weights: a model that `aenp fit` wrote, or its directory, or the name of a shipped one.
         context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
         target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees.
         out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.

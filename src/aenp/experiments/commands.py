@@ -88,7 +88,7 @@ def evaluate(
     Example: aenp evaluate gp --model tnp --symmetry approx --json
 
     Args:
-        weights: a model that `aenp train` or `aenp.save` wrote, or the name of a shipped one.
+        weights: a model that `aenp train` or `aenp.save` wrote, or a run's directory, or the name of a shipped one.
         model: family of a shipped model, such as tnp, in place of weights.
         symmetry: symmetry of that model.
         tasks: number of tasks in each test set, rounded up to whole strata.
@@ -117,7 +117,7 @@ def plot(
     Example: aenp plot gp --out figures
 
     Args:
-        weights: models to draw, files or names; by default all that are shipped.
+        weights: models to draw: files, runs' directories or names; by default all that are shipped.
         out: directory of the figures.
         seed: of the tasks in the figures.
     """
