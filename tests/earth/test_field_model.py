@@ -485,6 +485,14 @@ def test_weights_may_be_the_directory_of_a_run(
     assert "p.nc" in call(*predict_words, "--weights", tmp_path)
 
 
+def test_a_coast_needs_a_map(
+    predict_words: tuple[object, ...], call: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words[:-2], "--coast", tmp_path / "coast.nc")
+    assert "--coast draws coastlines on a map, but there is none; add --plot" in capsys.readouterr().err
+
+
 def test_what_a_map_needs_is_read_before_the_prediction(
     predict_words: tuple[object, ...],
     call: Callable[..., str],

@@ -65,8 +65,10 @@ def predict(
         variable: name of the values in the context; by default the name in training, or the only one.
         elevation: a topography in metres, for a model that sees elevation, where context or target have none.
         plot: a map to draw, such as map.png; by default none.
-        coast: a file with topography or a land–sea mask, for coastlines on the map; by default there are none.
+        coast: a file with topography or a land–sea mask, for coastlines on the map that --plot draws.
     """
+    if coast is not None and plot is None:
+        raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
     check_output(out)
     check_apart(
         {"weights": weights, "context": context, "target": target, "elevation": elevation, "coast": coast},
