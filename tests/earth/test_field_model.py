@@ -130,6 +130,16 @@ def test_the_result_lies_on_the_targets_own_coordinates(model: FieldModel) -> No
     assert result["lat"].attrs["units"] == "degrees_north" and result["lon"].attrs["units"] == "degrees_east"
 
 
+def test_text_beside_the_places_is_kept(model: FieldModel, tmp_path: Path) -> None:
+    table = pd.DataFrame({"station": ["a", None, "c"], "lat": [41.0, 42.0, 43.0], "lon": 1.0, "count": [1, 2, 3]})
+    result = model.predict(stations(), table)
+    assert result["station"].dims == ("index",) and "count" not in result.variables
+    write_prediction(result, tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["station"].fillna("").tolist() == ["a", "", "c"]
+    write_prediction(result, tmp_path / "p.nc")
+    assert open_dataset(tmp_path / "p.nc")["station"].values.tolist() == ["a", "", "c"]
+
+
 def test_files_give_the_same_as_their_content(model: FieldModel, tmp_path: Path) -> None:
     stations().to_csv(tmp_path / "stations.csv", index=False)
     xr.Dataset(coords=GRID).to_netcdf(tmp_path / "grid.nc")
