@@ -14,7 +14,7 @@ import pytest
 from aenp import cli
 from aenp.experiments import experiments, key
 from aenp.experiments.gp.experiment import Gibbs
-from aenp.shipped import commands
+from aenp.shipped import commands, shipped
 
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
@@ -49,6 +49,19 @@ def test_help_names_every_experiment(
 
 def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:
     assert "gp/tnp-approx" in call("models")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_models_has_whole_names_and_aligned_numbers(
+    columns: int, call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", call("models")).splitlines()
+    rows = {line.split()[0]: line for line in lines if "/" in line}
+    assert list(rows) == list(shipped()) and max(map(len, lines)) <= max(columns, 80)
+    end = max(line.find("parameters") for line in lines) + len("parameters")
+    assert all(row[:end].split()[1] == f"{shipped()[name]['parameters']:,}" for name, row in rows.items())
 
 
 def test_evaluate_as_json(call: Callable[..., str]) -> None:
@@ -164,7 +177,12 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
     [
         (("tran", "gp"), "unknown command 'tran'; choose from models, reproduce, evaluate, plot, train, data"),
         (("--tran",), "unknown command '--tran'"),
-        (("plot", "gp", "--seeds", "1"), "Unrecognized options: --seeds, 1; see aenp plot --help"),
+        (("plot", "gp", "--seeds", "1"), "aenp: unknown option --seeds; did you mean --seed? See aenp plot --help"),
+        (("predict", "--weight", "x"), "aenp: unknown option --weight; did you mean --weights? See aenp predict"),
+        (("fit", "x", "--minute=3"), "aenp: unknown option --minute; did you mean --minutes? See aenp fit --help"),
+        (("plot", "gp", "--zzz"), "aenp: unknown option --zzz; see aenp plot --help"),
+        ((*TNP, "--steps", "0"), "aenp: steps must be between 1 and 1e+09; got 0; see aenp train --help"),
+        (("data", "gp"), "aenp: experiment must be one of 'smoke'; got 'gp'; see aenp data --help"),
         (("data", "smoke", "--num", "1"), "Missing from aenp data: --out PATH Zarr directory to write. (required)"),
         (
             ("data", "smoke", "--out", "x", "--num"),
@@ -173,8 +191,13 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
         (("train", "pg"), "experiment must be one of era5-2d, era5-4d, era5-points-2d, gp, smoke; got 'pg'"),
         (
             ("fit", "x", "--region", "1", "2", "3", "x"),
-            "Error parsing --region: no type matching",
+            "aenp: --region: expected 4 numbers from -360 to 360; got 1 2 3 x; see aenp fit --help",
         ),
+        (
+            ("fit", "x", "--region", "36", "47", "-6"),
+            "aenp: --region: expected 4 numbers from -360 to 360; got 36 47 -6; see aenp fit --help",
+        ),
+        (("fit", "x", "--period", "2019"), "aenp: --period takes STR STR; got '2019'; see aenp fit --help"),
     ],
 )
 def test_parsing_errors_are_plain_text(

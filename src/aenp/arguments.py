@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,12 +18,13 @@ def number(kind: type[int] | type[float], lower: float, upper: float, count: int
             values = tuple(map(kind, words))
         except ValueError:
             values = ()
-        if not values or not all(lower <= value <= upper for value in values):
+        if len(values) != count or not all(lower <= value <= upper for value in values):
             what = f"{count} numbers" if count > 1 else "a whole number" if kind is int else "a number"
             raise ValueError(f"expected {what} from {lower} to {upper}; got {shlex.join(words)}")
         return values if count > 1 else values[0]
 
-    return PrimitiveConstructorSpec(count, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
+    nargs: Literal[1, "*"] = 1 if count == 1 else "*"
+    return PrimitiveConstructorSpec(nargs, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
 
 
 def optional(metavar: str | None = None) -> Any:
@@ -57,6 +59,14 @@ def check_limits(options: Any) -> None:
         value = getattr(options, name, None)
         if value is not None and not lower <= value <= upper:
             raise ValueError(f"{name} must be between {lower:g} and {upper:g}; got {value}")
+
+
+def check_apart(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:
+    """Raises an error if an output would replace an input or another output; each is given under its option's name."""
+    taken = {Path(path).resolve(): name for name, path in inputs.items() if path is not None}
+    for name, path in outputs.items():
+        if path is not None and (other := taken.setdefault(path.resolve(), name)) != name:
+            raise ValueError(f"--{name} {path} would overwrite --{other}; choose another path")
 
 
 def check_place(path: Path, is_directory: bool = False) -> None:

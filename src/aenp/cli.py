@@ -4,11 +4,11 @@ import errno
 import logging
 import os
 import re
-import shlex
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from difflib import get_close_matches
 from functools import partial, wraps
 from importlib import import_module
 from io import StringIO
@@ -29,6 +29,13 @@ COMMANDS = {
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
 }
 "The module of each command, imported when the command is called, and what the command does."
+
+PHRASES = {
+    r"^Error parsing ([a-z]\w*: )?": "",
+    r"^(--\S+): no type matching \{(.*)\} could be instantiated from \[(.*)\]": r"\1 takes \2; got \3",
+    r"^invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*?),?\)$": r"\2 must be one of \3; got \1",
+}
+"What tyro writes about its own matters, and what is meant."
 
 HELP = """\
 usage: aenp COMMAND [OPTIONS]
@@ -81,23 +88,39 @@ def parse(words: list[str]) -> Callable[[], None]:
 
     function = getattr(import_module(COMMANDS[name][0]), name)
     bind: Callable[..., Any] = wraps(function)(lambda **arguments: partial(function, **arguments))
+    markers = tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone
+    read: Callable[..., Any] = partial(tyro.cli, bind, prog=f"aenp {name}", config=markers)
     box = StringIO()
     try:
         with redirect_stderr(box):
-            markers = tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone
-            bound: Callable[[], None] = tyro.cli(bind, prog=f"aenp {name}", args=options, config=markers)
+            bound: Callable[[], None] = read(args=options)
             return bound
     except SystemExit as stop:
         if stop.code != 2:
             raise
-        raise ValueError(f"{_first_paragraph(box.getvalue())}; see {shlex.join(['aenp', name, '--help'])}") from None
+        told = _sentence(box.getvalue(), read)
+        raise ValueError(f"{told}{' See' if told.endswith('?') else '; see'} aenp {name} --help") from None
 
 
-def _first_paragraph(box: str) -> str:
-    """The text between a box's title and its first rule or empty line."""
+def _sentence(box: str, read: Callable[..., Any]) -> str:
+    """What a box says up to its first rule or empty line, in plain words; an unknown option comes first."""
     rows = [row.strip(" │╭╮╰╯─") for row in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()[1:]]
     text = "\n".join("" if set(row) <= {"-"} else row for row in rows)
-    return text.strip().split("\n\n")[0].rstrip(".")
+    if unknown := re.search(r"Unrecognized options:\s+(--[\w-]+)", text):
+        alike = get_close_matches(unknown[1], _options(read), n=1)
+        return f"unknown option {unknown[1]}" + "".join(f"; did you mean {option}?" for option in alike)
+    first = " ".join(text.strip().split("\n\n")[0].split()).rstrip(".")
+    for theirs, ours in PHRASES.items():
+        first = re.sub(theirs, ours, first)
+    return first
+
+
+def _options(read: Callable[..., Any]) -> list[str]:
+    """The options on a command's page of help."""
+    page = StringIO()
+    with redirect_stdout(page), suppress(SystemExit):
+        read(args=["--help"])
+    return re.findall(r"--[\w-]+", page.getvalue())
 
 
 def _message(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """FixedInputs: learned functions of absolute position, which a model sees nowhere else."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from threading import local
 
 import torch
@@ -109,6 +110,15 @@ class FixedInputs(Configured, nn.Module):
     def active(self) -> bool:
         """Whether t is on for the calling thread."""
         return self.switch.off == 0
+
+    @contextmanager
+    def switched(self, on: bool) -> Iterator[None]:
+        """Within this context t is on or off for the calling thread, whatever it was before."""
+        before, self.switch.off = self.switch.off, int(not on)
+        try:
+            yield
+        finally:
+            self.switch.off = before
 
     def draw_keep(self, batch: int, device: torch.device) -> Float[Tensor, " batch"] | None:
         """One draw of the dropout: for each task, whether t is kept (1) or zero (0); None if all are kept."""

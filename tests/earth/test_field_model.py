@@ -11,8 +11,12 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import aenp
+import tiny
 from aenp import cli
 from aenp.earth import field_model, maps
 from aenp.earth.field_model import FieldModel
@@ -126,6 +130,16 @@ def test_the_result_lies_on_the_targets_own_coordinates(model: FieldModel) -> No
     assert result["lat"].attrs["units"] == "degrees_north" and result["lon"].attrs["units"] == "degrees_east"
 
 
+def test_text_beside_the_places_is_kept(model: FieldModel, tmp_path: Path) -> None:
+    table = pd.DataFrame({"station": ["a", None, "c"], "lat": [41.0, 42.0, 43.0], "lon": 1.0, "count": [1, 2, 3]})
+    result = model.predict(stations(), table)
+    assert result["station"].dims == ("index",) and "count" not in result.variables
+    write_prediction(result, tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["station"].fillna("").tolist() == ["a", "", "c"]
+    write_prediction(result, tmp_path / "p.nc")
+    assert open_dataset(tmp_path / "p.nc")["station"].values.tolist() == ["a", "", "c"]
+
+
 def test_files_give_the_same_as_their_content(model: FieldModel, tmp_path: Path) -> None:
     stations().to_csv(tmp_path / "stations.csv", index=False)
     xr.Dataset(coords=GRID).to_netcdf(tmp_path / "grid.nc")
@@ -168,6 +182,24 @@ def test_a_gridded_context_with_gaps_equals_its_values(model: FieldModel) -> Non
     assert np.allclose(model.predict(field, GRID)["mean"], model.predict(table, GRID)["mean"])
 
 
+def test_fields_with_valid_times_beside_their_own_are_context_and_target(model: FieldModel, tmp_path: Path) -> None:
+    """As GRIB has them: the valid time counts, and the result keeps it."""
+    values = np.random.default_rng(0).normal(280, 5, (2, 5, 7))
+    field = xr.DataArray(values, dims=("time", *GRID), coords=GRID | {"time": DAYS}, name="t2m")
+    tiny.write_grib(field, tmp_path / "field.grib")
+    expected = model.predict(field, GRID)["mean"]
+    valid = xr.Variable("time", DAYS, {"standard_name": "time"})
+    forecast = field.assign_coords(time=DAYS - pd.Timedelta("6h"), valid_time=valid)
+    day = forecast.isel(time=[1])
+    for context in (tmp_path / "field.grib", forecast):
+        for target, times in ((GRID, DAYS), (tmp_path / "field.grib", DAYS), (forecast, DAYS), (day, DAYS[1:])):
+            result = model.predict(context, target)["mean"]
+            name = "time" if target is GRID else "valid_time"
+            assert result.chunks is None and np.array_equal(result[name], times)
+            found = result.sortby(list(GRID)).values
+            assert np.allclose(found, expected.sel(time=times), rtol=0, atol=1e-2)
+
+
 def test_outside_the_training_box_there_is_no_local_effect(model: FieldModel) -> None:
     far = {"latitude": [-30.0, -29.0], "longitude": [100.0, 101.0]}
     table = stations().assign(lat=lambda t: t["lat"] - 72, lon=lambda t: t["lon"] + 102)
@@ -189,6 +221,19 @@ def test_chunks_change_nothing(model: FieldModel, monkeypatch: pytest.MonkeyPatc
     assert model.predict(both, days.chunk(time=1))["mean"].chunks == ((1, 1), (5,), (7,))
     monkeypatch.setattr(field_model, "CHUNK", 4)
     assert np.allclose(model.predict(stations(), GRID)["std"], whole["std"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+def test_a_lazy_prediction_is_switched_as_it_was_when_made(model: FieldModel, scheduler: str) -> None:
+    target = xr.DataArray(np.zeros((5, 7)), dims=("latitude", "longitude"), coords=GRID, name="z").chunk(latitude=2)
+    with model.process.equivariant():
+        without = model.predict(stations(), target)
+    assert (without.compute(scheduler=scheduler)["local_effect"] == 0).all()
+    lazy = model.predict(stations(), target)
+    with model.process.equivariant():
+        assert np.abs(lazy.compute(scheduler=scheduler)["local_effect"]).max() > 1e-2
+        assert not model.process.fixed_inputs.active
+    assert model.process.fixed_inputs.active
 
 
 def test_a_saved_model_predicts_the_same(model: FieldModel, tmp_path: Path) -> None:
@@ -378,6 +423,52 @@ def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel,
     assert drawn.stat().st_size > 10_000
 
 
+def drawn(prediction: xr.Dataset, observed: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
+    """The panels of a map, without their colour bars."""
+    figures: dict[Path, Figure] = {}
+    monkeypatch.setattr(maps, "save_figure", lambda figure, file: figures.setdefault(file, figure) and file)
+    figure = figures[map_prediction(prediction, observed, Path("map.png"))]
+    pyplot.close(figure)
+    return [axis for axis in figure.axes if axis.get_title()]
+
+
+def test_a_map_of_an_exact_model_has_no_local_effect(model: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = FieldModel(aenp.ConvCNP(2, 1, points_per_unit=4, channels=8, layers=3), FRAME)
+    titles = [
+        [axis.get_title() for axis in drawn(each.predict(stations(), GRID), each.observed(stations()), monkeypatch)]
+        for each in (exact, model)
+    ]
+    assert titles[0] == ["prediction", "standard deviation"] == titles[1][:2] and len(titles[1]) == 4
+
+
+@pytest.mark.parametrize("target", ["41,41.5,-4,2,1", "41,45,2,2.5,1", "41,41.5,2,2.5,1"])
+def test_a_map_of_one_row_or_place_shows_every_value(
+    target: str, model: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prediction = model.predict(stations(), target)
+    for axis in drawn(prediction, model.observed(stations()), monkeypatch):
+        dots = axis.collections[0]
+        assert dots.get_array().size == prediction["mean"].size == len(dots.get_offsets())
+        assert np.ptp(axis.get_xlim()) > 0.5 and np.ptp(axis.get_ylim()) > 0.5
+
+
+def test_a_map_shows_observations_in_the_colours_of_the_prediction(
+    model: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, effect = (drawn(model.predict(stations(), GRID), model.observed(stations()), monkeypatch)[k] for k in (0, 3))
+    image, dots = field.collections
+    assert np.array_equal(dots.get_array(), stations()["t2m"])
+    assert dots.get_clim() == image.get_clim() and dots.get_cmap() == image.get_cmap()
+    assert len(effect.collections[1].get_facecolors()) == 0
+
+
+def test_a_map_of_valid_times_shows_the_first(model: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = pd.concat([stations().assign(time=day) for day in DAYS])
+    target = xr.Dataset(coords=GRID | {"time": DAYS - pd.Timedelta("6h"), "valid_time": ("time", DAYS)})
+    panels = drawn(model.predict(observed, target), model.observed(observed), monkeypatch)
+    assert len(panels) == 4 and len(panels[0].collections[1].get_offsets()) == len(stations())
+
+
 @pytest.fixture
 def predict_words(on_grid: FieldModel, tmp_path: Path) -> tuple[object, ...]:
     """A command line that predicts and draws."""
@@ -398,6 +489,20 @@ def test_the_command_tells_that_places_were_moved(
     assert told.startswith("aenp: places were moved to the nearest nodes of a grid") and len(told.splitlines()) == 1
 
 
+def test_weights_may_be_the_directory_of_a_run(
+    predict_words: tuple[object, ...], call: Callable[..., str], tmp_path: Path
+) -> None:
+    assert "p.nc" in call(*predict_words, "--weights", tmp_path)
+
+
+def test_a_coast_needs_a_map(
+    predict_words: tuple[object, ...], call: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words[:-2], "--coast", tmp_path / "coast.nc")
+    assert "--coast draws coastlines on a map, but there is none; add --plot" in capsys.readouterr().err
+
+
 def test_what_a_map_needs_is_read_before_the_prediction(
     predict_words: tuple[object, ...],
     call: Callable[..., str],
@@ -410,6 +515,36 @@ def test_what_a_map_needs_is_read_before_the_prediction(
     with pytest.raises(SystemExit, match="2"):
         call(*predict_words, "--coast", tmp_path / "coast.nc")
     assert "coast.nc is not NetCDF" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--out", "stations.csv"), "--out .*stations.csv would overwrite --context; choose another path"),
+        (("--out", "../{}/stations.csv"), "--out .*stations.csv would overwrite --context; choose another path"),
+        (("--out", "grid.nc", "--target", "grid.nc"), "--out .*grid.nc would overwrite --target"),
+        (("--out", "high.nc", "--elevation", "high.nc"), "--out .*high.nc would overwrite --elevation"),
+        (("--plot", "coast.png", "--coast", "coast.png"), "--plot .*coast.png would overwrite --coast"),
+        (("--out", "p.nc", "--plot", "p.nc"), "--plot .*p.nc would overwrite --out"),
+        (("--out", "p.png"), r"p.png is no name for a prediction; choose one that ends in .nc, .nc4, .csv, .zarr"),
+        (("--out", "p"), "p is no name for a prediction"),
+        (("--out", "model.safetensors"), "model.safetensors is no name for a prediction"),
+    ],
+)
+def test_a_prediction_never_replaces_what_it_is_made_of(
+    options: tuple[str, ...],
+    message: str,
+    predict_words: tuple[object, ...],
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    words = [word if word.startswith("--") else tmp_path / word.format(tmp_path.name) for word in options]
+    with pytest.raises(SystemExit, match="2"):
+        call(*predict_words, *words)
+    assert re.search(message, capsys.readouterr().err)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_map_that_fails_leaves_the_prediction(

@@ -286,6 +286,15 @@ def test_points_of_a_field_are_its_values_that_are_not_missing() -> None:
     assert np.array_equal(field.sel(at).values, points["value"].to_numpy())
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_points_of_a_field_read_the_same_in_any_form(form: str) -> None:
+    points, expected = (
+        open_points(field).drop_duplicates().sort_values("value", ignore_index=True)
+        for field in (FORMS[form](FIELD.copy()), FIELD)
+    )
+    pd.testing.assert_frame_equal(points, expected)
+
+
 def test_points_of_a_curved_grid() -> None:
     y, x = np.meshgrid(LATITUDES, LONGITUDES, indexing="ij")
     curved = xr.DataArray(FIELD[0].values, dims=("j", "i"), coords={"lat": (("j", "i"), y), "lon": (("j", "i"), x + y)})

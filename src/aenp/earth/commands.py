@@ -7,10 +7,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from aenp.arguments import File, Flag, Text, check_place
+from aenp.arguments import File, Flag, Text, check_apart, check_place
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
-from aenp.earth.output import check_replaceable, write_prediction
+from aenp.earth.output import check_output, write_prediction
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL
 
@@ -58,18 +58,22 @@ def predict(
     --out prediction.nc --plot map.png
 
     Args:
-        weights: a model that `aenp fit` wrote, or the name of a shipped one.
+        weights: a model that `aenp fit` wrote, or its directory, or the name of a shipped one.
         context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
         target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees.
         out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
         variable: name of the values in the context; by default the name in training, or the only one.
         elevation: a topography in metres, for a model that sees elevation, where context or target have none.
         plot: a map to draw, such as map.png; by default none.
-        coast: a file with topography or a land–sea mask, for coastlines on the map; by default there are none.
+        coast: a file with topography or a land–sea mask, for coastlines on the map that --plot draws.
     """
-    check_place(out, is_directory=out.suffix == ".zarr")
-    if out.suffix == ".zarr":
-        check_replaceable(out)
+    if coast is not None and plot is None:
+        raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
+    check_output(out)
+    check_apart(
+        {"weights": weights, "context": context, "target": target, "elevation": elevation, "coast": coast},
+        {"out": out, "plot": plot},
+    )
     if plot is not None:
         from aenp.earth.maps import map_prediction, read_coast
         from aenp.evaluation.plots import picture_format

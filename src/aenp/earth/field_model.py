@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -123,7 +124,7 @@ class FieldModel(Configured, nn.Module):
         contexts = [None if table is None else self._context(table, corners, nodes) for table in tables]
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
-        outputs = self._outputs()
+        outputs, fixed_inputs = self._outputs(), self.process.fixed_inputs
         with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
             line = bar.add_task("predicting", total=arguments[0].size)
             arrays = xr.apply_ufunc(
@@ -134,6 +135,7 @@ class FieldModel(Configured, nn.Module):
                     "times": times,
                     "contexts": contexts,
                     "encoded": {},
+                    "local": fixed_inputs is not None and fixed_inputs.active,
                     "advance": None if lazy else partial(bar.advance, line),
                 },
                 output_core_dims=[[] for _ in outputs],
@@ -231,9 +233,10 @@ class FieldModel(Configured, nn.Module):
         times: ndarray | None,
         contexts: Sequence[Task | None],
         encoded: dict[int, Encoded],
+        local: bool,
         advance: Callable[[int], None] | None,
     ) -> tuple[ndarray, ...]:
-        """Each of the outputs at the places, whose coordinates have these names."""
+        """Each of the outputs at the places, whose coordinates have these names; with fixed inputs if `local`."""
         coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
         x = self.frame.x({name: coordinates[name] for name in self.frame.axes})
         number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
@@ -241,7 +244,8 @@ class FieldModel(Configured, nn.Module):
         # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
         order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
         order = order[np.isfinite(x[order]).all(axis=1)]
-        with torch.no_grad():
+        fixed_inputs = self.process.fixed_inputs
+        with torch.no_grad(), nullcontext() if fixed_inputs is None else fixed_inputs.switched(local):
             for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
                 which = int(number[index[0]]) if len(index) else 0
                 context = contexts[which]

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
 
-from aenp.arguments import Text, check_limits, optional
+from aenp.arguments import Text, check_limits, number, optional
 from aenp.data.patches import Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
@@ -76,7 +76,7 @@ class FitOptions:
     symmetry: Symmetry = "approx"
     minutes: float = 20.0
     variable: Text = None
-    region: Annotated[Region | None, optional("S N W E")] = None
+    region: Annotated[Region | None, optional("S N W E"), number(float, -360, 360, 4)] = None
     period: Annotated[Period | None, optional("FIRST LAST")] = None
     steps: Annotated[int | None, optional("N")] = None
     seed: int = 0

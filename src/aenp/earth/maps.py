@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from numpy import ndarray
 
 from aenp.earth.gridded import open_gridded
-from aenp.earth.places import PlacesLike, open_places
+from aenp.earth.places import CF, PlacesLike, open_places
 from aenp.earth.sources import find
 from aenp.evaluation.plots import save_figure
 
@@ -28,6 +28,11 @@ PANELS = {
     "local_effect": ("local effect", EFFECT),
 }
 
+VALUES = ("mean", "equivariant_mean")
+"The panels in the unit of the observations, which are drawn in the same colours."
+OUTLINE = {"facecolors": "none", "edgecolors": "grey"}
+"Observations in the other panels."
+
 
 def map_prediction(
     prediction: xr.Dataset,
@@ -36,6 +41,8 @@ def map_prediction(
     coast: str | os.PathLike[str] | xr.DataArray | None = None,
 ) -> Path:
     """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
+
+    Without any local effect, as of an exact model, the last two are left out.
 
     Args:
         prediction: what `FieldModel.predict` returns; only the first of several times or variables is drawn.
@@ -49,24 +56,28 @@ def map_prediction(
     if time is not None:
         when = pd.Timestamp(prediction[time].values.min())
         if prediction[time].ndim:
-            first = np.flatnonzero(prediction[time] == when)
-            alone = prediction[time].dims == (time,)
-            prediction = prediction.isel({prediction[time].dims[0]: first[0] if alone else first})
+            first, along = np.flatnonzero(prediction[time] == when), prediction[time].dims[0]
+            alone = all(along not in prediction[find(prediction.coords, kind)].dims for kind in CF)
+            prediction = prediction.isel({along: first[0] if alone else first})
         observed = observed[observed["time"] == when] if "time" in observed else observed
+    if "local_effect" in prediction and not (abs(prediction["local_effect"]) > 0).any():
+        prediction = prediction.drop_vars(["equivariant_mean", "local_effect"])
     panels = [name for name in PANELS if name in prediction]
     shore = None if coast is None else open_gridded(coast)
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(4 * len(panels), 4), sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
-    limits = _limits(prediction, ["mean", "equivariant_mean"])
+    limits = _limits(prediction, VALUES)
     for axis, name in zip(axes[0], panels, strict=True):
         title, colours = PANELS[name]
-        low, high = limits if name in ("mean", "equivariant_mean") else _limits(prediction, [name])
+        low, high = limits if name in VALUES else _limits(prediction, [name])
         image = _draw(axis, prediction[name], colours, low, high)
         figure.colorbar(image, ax=axis, label=f"{title} [{prediction[name].attrs.get('units') or '1'}]", shrink=0.8)
         limits_of = axis.get_xlim(), axis.get_ylim()
         longitude = _near(observed["longitude"].to_numpy(), sum(limits_of[0]) / 2)
-        axis.scatter(longitude, observed["latitude"], s=4, c="white", edgecolors="black", linewidths=0.4)
+        filled = {"c": observed[prefix[:-1] or "value"], "cmap": colours, "vmin": low, "vmax": high}
+        style: dict[str, Any] = {"edgecolors": "black", **filled} if name in VALUES else OUTLINE
+        axis.scatter(longitude, observed["latitude"], s=6, linewidths=0.3, **style)
         axis.set(xlim=limits_of[0], ylim=limits_of[1])
         axis.set(title=title, xlabel="longitude [°]")
         if shore is not None:
@@ -143,15 +154,20 @@ def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]
 
 
 def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
-    """The values in colour at their places, as cells of a grid or as dots."""
+    """The values in colour at their places, as cells of a grid or, if this has no two rows and columns, as dots."""
     latitude, angle = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
     turned = np.exp(1j * np.deg2rad(angle.values))
     longitude = _near(angle.values, float(np.rad2deg(np.angle(np.nanmean(turned)))))
     if colours == EFFECT:
         low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
     style: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high}
-    if values.ndim == 1:
-        return axis.scatter(longitude, latitude, c=values, s=16, **style)
+    if values.ndim < 2 or 1 in values.shape:
+        places = xr.broadcast(xr.DataArray(longitude, dims=angle.dims), latitude, values)
+        x, y, c = (each.values.ravel() for each in places)
+        for limit, each in ((axis.set_xlim, x), (axis.set_ylim, y)):
+            if np.nanmin(each) == np.nanmax(each):
+                limit(np.nanmin(each) - 1, np.nanmax(each) + 1)
+        return axis.scatter(x, y, c=c, s=16, **style)
     order = np.argsort(longitude) if longitude.ndim == 1 else slice(None)
     values = values.transpose(*latitude.dims, ...)
     return axis.pcolormesh(longitude[order], latitude, values.values[..., order], shading="nearest", **style)

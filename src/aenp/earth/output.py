@@ -9,7 +9,11 @@ import xarray as xr
 from zarr.abc.buffer import Buffer
 from zarr.storage import MemoryStore
 
+from aenp.arguments import check_place
 from aenp.saving import written_whole
+
+FORMATS = (".nc", ".nc4", ".csv", ".zarr")
+"How the names of predictions may end."
 
 
 def write_prediction(prediction: xr.Dataset, file: Path) -> Path:
@@ -45,7 +49,16 @@ def _to_netcdf(prediction: xr.Dataset, temporary: Path, file: Path) -> None:
         raise OSError(f"{file} cannot be written: {error}. Is the disk full?") from error
 
 
-def check_replaceable(store: Path) -> None:
+def check_output(file: Path) -> None:
+    """Raises an error if no prediction can be written under this name."""
+    if file.suffix not in FORMATS:
+        raise ValueError(f"{file} is no name for a prediction; choose one that ends in {', '.join(FORMATS)}")
+    check_place(file, is_directory=file.suffix == ".zarr")
+    if file.suffix == ".zarr":
+        _check_replaceable(file)
+
+
+def _check_replaceable(store: Path) -> None:
     """Raises an error if there is something other than a Zarr store, which must not be lost."""
     if store.exists() and not (store / "zarr.json").exists():
         raise FileExistsError(f"{store} exists and is not a Zarr store, so it is not replaced; choose another path")
@@ -54,7 +67,7 @@ def check_replaceable(store: Path) -> None:
 @contextmanager
 def _store_written_whole(store: Path) -> Iterator[Path]:
     """A directory to write in place of `store`, which it replaces at the end, unless anything fails."""
-    check_replaceable(store)
+    _check_replaceable(store)
     store.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{store.name}.", suffix=".part", dir=store.parent) as beside:
         new, old = Path(beside, "new"), Path(beside, "old")

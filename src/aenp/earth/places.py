@@ -49,7 +49,7 @@ def open_target(target: PlacesLike) -> xr.Dataset:
         plain = _with_dates(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
         for title in filter(TITLE.search, map(str, target)):
             plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
-        return with_coordinates(plain, *KINDS)
+        return with_coordinates(plain.set_coords([name for name in plain if _is_text(plain[name])]), *KINDS)
     if isinstance(target, Mapping):
         dataset = xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
         for name in (name for name in dataset.coords if str(name).lower() in NAMES["time"]):
@@ -61,7 +61,11 @@ def open_target(target: PlacesLike) -> xr.Dataset:
     if isinstance(target, str) and "," in target and not Path(target).exists():
         return _grid(target)
     # Only the coordinates: what else the file holds, and in which chunks, does not matter.
-    return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset()
+    return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset().compute()
+
+
+def _is_text(values: xr.DataArray) -> bool:
+    return pd.api.types.infer_dtype(values.values.ravel()) == "string"
 
 
 def _with_dates(table: pd.DataFrame) -> pd.DataFrame:
@@ -150,10 +154,12 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> P
         metres = converted(height.values.astype(float), units_of(height.attrs), "m", f"elevations of {where}")
         coordinates["elevation"] = height.copy(data=metres)
     labels = {names[kind]: own[kind].assign_attrs(cf | own[kind].attrs) for kind, cf in CF.items()}
+    beside = (name for name, values in dataset.coords.items() if set(values.dims) == set(latitude.dims))
+    labels |= {str(name): dataset[name].reset_coords(drop=True) for name in beside if _is_text(dataset[name])}
     time = _times(own.get("time"), latitude, observed, where, any_time)
     if time is not None:
         coordinates = {"time": time, **coordinates}
-        if set(time.dims) <= set(latitude.dims) and "time" in names:
+        if "time" in names:
             labels[names["time"]] = time
     return Places(coordinates, labels, dataset.chunks)
 

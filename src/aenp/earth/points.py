@@ -200,7 +200,8 @@ def _from_dataset(
             field = field.isel({field[name].dims[0]: inside(kind, values, region, period)})
     if 0 in field.shape:
         raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind != "elevation"})
-    table = field.to_dataframe(name="value").reset_index().rename(columns=found)
+    # Only what was found: a dimension may have the name of a coordinate that stands for something else.
+    table = field.to_dataframe(name="value").reset_index()[[*found, "value"]].rename(columns=found)
     for name in (name for name, kind in found.items() if kind == "elevation"):
         units = units_of(field[name].attrs)
         table["elevation"] = converted(table["elevation"].to_numpy(float), units, "m", f"elevations of {where}")

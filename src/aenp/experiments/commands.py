@@ -88,7 +88,7 @@ def evaluate(
     Example: aenp evaluate gp --model tnp --symmetry approx --json
 
     Args:
-        weights: a model that `aenp train` or `aenp.save` wrote, or the name of a shipped one.
+        weights: a model that `aenp train` or `aenp.save` wrote, or a run's directory, or the name of a shipped one.
         model: family of a shipped model, such as tnp, in place of weights.
         symmetry: symmetry of that model.
         tasks: number of tasks in each test set, rounded up to whole strata.
@@ -117,7 +117,7 @@ def plot(
     Example: aenp plot gp --out figures
 
     Args:
-        weights: models to draw, files or names; by default all that are shipped.
+        weights: models to draw: files, runs' directories or names; by default all that are shipped.
         out: directory of the figures.
         seed: of the tasks in the figures.
     """
@@ -145,7 +145,7 @@ def reproduce(choice: DataOptions, tasks: Count = 2048, seed: Seed = 1, out: Fil
 
 
 def data(
-    which: Positional[Literal["smoke"]],
+    experiment: Positional[Literal["smoke"]],
     num: Count,
     out: Path,
     seed: Seed = 0,
@@ -157,7 +157,7 @@ def data(
     Example: aenp data smoke --num 6000 --out smoke.zarr
 
     Args:
-        which: smoke, simulated plumes.
+        experiment: smoke, simulated plumes.
         num: number of simulations; the paper has 25000.
         out: Zarr directory to write.
         seed: of the initial conditions. The data do not depend on the number of workers.
@@ -173,4 +173,4 @@ def data(
         for done in generate(out, num, seed, workers=workers, scheduler=scheduler):
             bar.update(line, completed=done)
     print(f"{out} has {num} simulations. Train on them with:")
-    print(f"  aenp train {which} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")
+    print(f"  aenp train {experiment} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")

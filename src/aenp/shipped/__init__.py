@@ -24,10 +24,11 @@ def pretrained(name: str) -> Any:
 
 
 def find_model(name: str) -> Any:
-    """The model in a file of this name, or else the shipped one."""
-    if name in shipped() or not (Path(name).is_file() or name.endswith(".safetensors")):
+    """The model in a file of this name, or in the directory of a run, or else the shipped one."""
+    file = Path(name, "model.safetensors") if Path(name).is_dir() else Path(name)
+    if name in shipped() or not (file.is_file() or name.endswith(".safetensors")):
         return pretrained(name)
-    return load(name)
+    return load(file)
 
 
 def shipped(experiment: str = "*") -> dict[str, dict[str, Any]]:
