@@ -1,6 +1,7 @@
 """The architecture: dependencies point one way, and a new model or experiment is one class that nothing else names."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -101,6 +102,12 @@ def test_dependencies_point_one_way() -> None:
             if other != own and level[other] >= level[own]:
                 wrong.append(f"{file.relative_to(PACKAGE)} imports {module}")
     assert not wrong
+
+
+def test_the_tree_in_the_design_is_that_of_the_layers() -> None:
+    tree = (PACKAGE.parents[1] / "docs/design.md").read_text().split("src/aenp/\n")[1].split("```")[0]
+    groups = [re.findall(r"^  (\w+)(?:\.py|/) ", group, re.MULTILINE) for group in tree.split("\n\n")]
+    assert [set(group) for group in groups] == LAYERS
 
 
 def test_every_folder_has_a_docstring() -> None:
