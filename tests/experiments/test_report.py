@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from aenp import save
 from aenp.data import GibbsTasks, Patches
-from aenp.evaluation.plots import maps
+from aenp.evaluation.plots import model_maps
 from aenp.evaluation.scores import Score
 from aenp.experiments import Experiment, experiments, key, report
 from aenp.experiments.experiment import Stratum, key_of
@@ -182,6 +182,6 @@ def test_maps_of_models_of_the_same_kind_are_all_drawn(figures: list[Figure], tm
     models = {str(seed): experiments()["smoke"]().model("convcnp", "exact", seed=seed) for seed in range(2)}
     axis = np.arange(32) / 16
     patch = Patches(np.random.default_rng(0).random((1, 32, 32)), (axis, axis), 32, (100, 100))
-    maps(models, patch.batch(1, 0, seed=0), "x", "y", "smoke", tmp_path / "maps.png")
+    model_maps(models, patch.batch(1, 0, seed=0), "x", "y", "smoke", tmp_path / "maps.png")
     one, other = (axis.images[0].get_array() for axis in figures[0].axes if axis.get_title() == "ConvCNP (T)")
     assert not np.allclose(one, other)

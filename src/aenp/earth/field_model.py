@@ -210,8 +210,10 @@ class FieldModel(Configured, nn.Module):
         if max(off) <= SLACK:
             return None, {}
         nodes = Nodes(np.array(origins), np.array(self.process.spacing))
-        every, most = (self.frame.lengths(part * nodes.steps) for part in (1.0, np.array(off)))
-        return nodes, {"comment": f"places were moved to the nearest nodes of a grid, every {every}, by up to {most}"}
+        step_size, distance = (self.frame.lengths(part * nodes.steps) for part in (1.0, np.array(off)))
+        return nodes, {
+            "comment": f"places were moved to the nearest nodes of a grid, every {step_size}, by up to {distance}"
+        }
 
     def _context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Task:
         """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""

@@ -12,7 +12,7 @@ from rich.progress import track
 from torch import Tensor
 
 from aenp._version import __version__
-from aenp.evaluation.scores import Score, Values, blocks_of, model_values, oracle_values, summary
+from aenp.evaluation.scores import Score, TaskValues, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, key_of, twin
 from aenp.process import NeuralProcess
@@ -98,8 +98,8 @@ class Comparison:
             tests = experiment.tests(tasks, seed)
         self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
         self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
-        self.oracles: dict[str, dict[str, Values]] = {}
-        self.values: dict[str, dict[str, Values]] = {}
+        self.oracles: dict[str, dict[str, TaskValues]] = {}
+        self.values: dict[str, dict[str, TaskValues]] = {}
         for test, strata in tests.items():
             self.oracles[test] = oracle_values(_watch(strata, f"oracles, {test}"))
             self.values[test] = {
@@ -279,9 +279,9 @@ class Comparison:
 
 def write_report(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
     """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and returns the page."""
-    evaluation = Comparison(experiment, models, tasks, seed)
-    page = evaluation.page(experiment.figures(models, out, seed))
-    for name, text in (("README.md", page), ("results.json", json.dumps(evaluation.as_json(), indent=1) + "\n")):
+    comparison = Comparison(experiment, models, tasks, seed)
+    page = comparison.page(experiment.figures(models, out, seed))
+    for name, text in (("README.md", page), ("results.json", json.dumps(comparison.as_json(), indent=1) + "\n")):
         with written_whole(out / name) as temporary:
             temporary.write_text(text)
     return page

@@ -23,7 +23,7 @@ from aenp.training.loop import Outcome, train
 from aenp.training.machine import Machine
 from aenp.training.recipe import Recipe
 
-Number = Annotated[int | None, optional("N")]
+WholeNumber = Annotated[int | None, optional("N")]
 ExperimentName = Annotated[str, arg(metavar="EXPERIMENT", help=f"one of {', '.join(experiments())}.")]
 
 
@@ -54,11 +54,11 @@ class RunConfig:
     preset: Preset = "cpu"
     data: Annotated[str | None, optional("PATH")] = None
     split: Text = None
-    steps: Number = None
+    steps: WholeNumber = None
     minutes: Annotated[float | None, optional("MINUTES")] = None
     learning_rate: Annotated[float | None, optional("RATE")] = None
     seed: int = 0
-    threads: Number = None
+    threads: WholeNumber = None
     devices: int = 1
     num_nodes: int = 1
     precision: str = "32-true"

@@ -119,7 +119,7 @@ Nearly half of the patches hold no smoke, and dominate the equivariance deviatio
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
         from matplotlib.patches import Circle, Patch, Rectangle
 
-        from aenp.evaluation.plots import images, maps
+        from aenp.evaluation.plots import images, model_maps
 
         plumes = Plumes(
             np.repeat([8.0, 15.0, 25.0, 12.0, 20.0, 28.0], 3),
@@ -142,7 +142,7 @@ Nearly half of the patches hold no smoke, and dominate the equivariance deviatio
         one = Patches(density[16:17, 64:96, 72:104], (AXIS[64:96], AXIS[72:104]), 32, (100, 100))
         return [
             images(density, titles, "x [cells]", "y [cells]", "smoke", out / "simulations.png", 6, outlines),
-            maps(models, one.batch(1, 0, seed), "x [16 cells]", "y [16 cells]", "smoke", out / "predictions.png"),
+            model_maps(models, one.batch(1, 0, seed), "x [16 cells]", "y [16 cells]", "smoke", out / "predictions.png"),
         ]
 
 
