@@ -19,7 +19,7 @@ import yaml
 import aenp
 from aenp.cli import parse
 from aenp.experiments import experiment_class
-from aenp.experiments.experiment import twin
+from aenp.experiments.experiment import exact_counterpart
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -122,7 +122,7 @@ def results_table() -> list[list[str]]:
 def names(model: str) -> list[str]:
     """The models of a row, as the results name them: one without symmetry, or exact and approximate."""
     family, _, without = model.lower().partition(", ")
-    return [f"{family}-none"] if without else [twin(f"{family}-approx"), f"{family}-approx"]
+    return [f"{family}-none"] if without else [exact_counterpart(f"{family}-approx"), f"{family}-approx"]
 
 
 def scores(experiment: str, model: str, test: str | None) -> tuple[list[float], list[float]]:

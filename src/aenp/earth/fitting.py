@@ -68,7 +68,7 @@ class FitOptions:
         region: south, north, west, east in degrees; by default all of the data.
         period: first and last date, such as 2019-03-01 2019-03-15; by default all of the data.
         steps: a number of training steps, in place of minutes.
-        seed: of parameters, tasks and dropout.
+        seed: random seed of parameters, tasks and dropout.
     """
 
     family: str = "convcnp"

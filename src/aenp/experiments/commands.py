@@ -92,13 +92,13 @@ def evaluate(
         model: family of a shipped model, such as tnp, in place of weights.
         symmetry: symmetry of that model.
         tasks: number of tasks in each test set, rounded up to whole strata.
-        seed: of the test tasks.
+        seed: random seed of the test tasks.
         json: print JSON.
     """
     declared = choice.declared()
     if weights is None:
         if model is None or symmetry is None:
-            raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
+            raise ValueError("no model given; pass --weights, or --model and --symmetry of a shipped one")
         declared.check_shipped()
         weights = f"{choice.experiment}/{key(model, symmetry)}"
     name = weights if model is None else weights.removeprefix(f"{choice.experiment}/")
@@ -119,7 +119,7 @@ def plot(
     Args:
         weights: models to draw, files or names; by default all that are shipped.
         out: directory of the figures.
-        seed: of the tasks in the figures.
+        seed: random seed of the tasks in the figures.
     """
     check_place(out, is_directory=True)
     declared = choice.declared()
@@ -135,7 +135,7 @@ def reproduce(choice: DataOptions, tasks: Count = 2048, seed: Seed = 1, out: Fil
 
     Args:
         tasks: number of tasks in each test set, rounded up to whole strata.
-        seed: of the test tasks.
+        seed: random seed of the test tasks.
         out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
     """
     out = out or Path("results", choice.experiment)
@@ -160,7 +160,7 @@ def data(
         which: smoke, simulated plumes.
         num: number of simulations; the paper has 25000.
         out: Zarr directory to write.
-        seed: of the initial conditions. The data do not depend on the number of workers.
+        seed: random seed of the initial conditions. The data do not depend on the number of workers.
         workers: processes on this machine; by default one for each core.
         scheduler: a Dask scheduler, such as tcp://10.0.0.1:8786, for workers that have aenp and the same file system.
     """

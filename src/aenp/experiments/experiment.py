@@ -209,6 +209,6 @@ def middles(low: float, high: float) -> list[float]:
     return [low + (number + 0.5) * width for number in range(STRATA)]
 
 
-def twin(name: str) -> str:
+def exact_counterpart(name: str) -> str:
     """The exactly equivariant model that an approximate one is compared with; RelaxedConvCNP's is a ConvCNP."""
     return name.removeprefix("relaxed").replace("approx", "exact")

@@ -93,7 +93,7 @@ compare differences between models, not numbers across columns. Ours have a stan
 so that no model can score more than {CEILING:.2f}. Each test task is from a simulation of its own.
 
 The difference between an approximate model and its own equivariant part shows what the fixed inputs are worth; its
-exact twin was trained separately, and also differs by chance.
+exact counterpart was trained separately, and also differs by chance.
 Nearly half of the patches hold no smoke, and dominate the equivariance deviation, a mean of ratios."""
 
     def source(self) -> Patches:
