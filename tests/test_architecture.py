@@ -136,6 +136,10 @@ def toy() -> Iterator[None]:
         setups = {"cpu": {"toy": FamilySetup(Recipe(steps=2, batch_size=2), {"dim": 4})}}  # noqa: RUF012
         paper = {"near": {"toy-none": (1.25, 0.5)}}  # noqa: RUF012
 
+        @classmethod
+        def generate(cls, out: Path, num: int, seed: int, workers: int | None, scheduler: str | None) -> Iterator[int]:
+            return iter(range(num + 1))
+
         def source(self) -> GibbsTasks:
             return GibbsTasks(num_context=(1, 4), num_targets=4)
 
@@ -155,6 +159,7 @@ def toy() -> Iterator[None]:
 def test_a_model_and_an_experiment_from_outside_are_trained_evaluated_shipped_and_reported(
     toy: None, call: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert "aenp train toy --data data --model toy --symmetry none" in call("data", "toy", "--num", 3, "--out", "data")
     run = tmp_path / "runs/toy/toy-none"
     assert "Finished after 2 steps" in call("train", "toy", "--model", "toy", "--symmetry", "none", "--out", run)
     assert "| ToyModel | " in call("evaluate", "toy", "--weights", run / "model.safetensors")

@@ -48,6 +48,14 @@ def test_help_names_every_experiment(
     assert f"one of {', '.join(experiments())}." in capsys.readouterr().out
 
 
+def test_help_of_data_names_the_experiments_that_make_them(
+    call: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        call("data", "--help")
+    assert "one of smoke." in capsys.readouterr().out
+
+
 def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:
     assert "gp/tnp-approx" in call("models")
 
@@ -147,6 +155,7 @@ def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp
         ((*TNP, "--devices", "0"), "devices must be between 1 and 65536; got 0"),
         ((*TNP, "--precision", "bf16-true"), "precision must be one of 32-true"),
         (("reproduce", "gp", "--tasks", "-7"), "--tasks: expected a whole number from 1"),
+        (("data", "gp", "--num", "1", "--out", "x"), "gp has no data set to make; `aenp data --help` lists"),
         (("evaluate", "gp"), "no model given; pass --weights"),
         (("evaluate", "gp", "--weights", "nothing.safetensors"), "nothing.safetensors"),
         (("evaluate", "gp", "--model", "cnp", "--symmetry", "none"), "no model 'gp/cnp-none' is shipped"),

@@ -1,7 +1,7 @@
 """Smoke plumes (section 5.2 and appendix E.2)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -95,6 +95,12 @@ so that no model can score more than {CEILING:.2f}. Each test task is from a sim
 The difference between an approximate model and its own equivariant part shows what the fixed inputs are worth; its
 exact counterpart was trained separately, and also differs by chance.
 Nearly half of the patches hold no smoke, and dominate the equivariance deviation, a mean of ratios."""
+
+    @classmethod
+    def generate(cls, out: Path, num: int, seed: int, workers: int | None, scheduler: str | None) -> Iterator[int]:
+        from aenp.experiments.smoke.store import generate
+
+        return generate(out, num, seed, workers=workers, scheduler=scheduler)
 
     def source(self) -> Patches:
         return replace(patches(self._load("train")), equal_sizes=True, num_targets=256)
