@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
 
 import aenp
+from conftest import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -165,6 +167,13 @@ def test_called():
 def test_known_to_fail():
     assert False
 """
+
+
+def test_ci_refuses_unexpected_skips_and_expects_those_of_these_tests() -> None:
+    assert "\nexport CI=true" in (ROOT / ".ci/run").read_text()
+    texts = [file.read_text() for file in (ROOT / "tests").rglob("*.py")]
+    reasons = {reason for text in texts for reason in re.findall(r'skipif\(.*reason="(.*)"\)$', text, re.MULTILINE)}
+    assert {"needs Linux"} <= reasons <= EXPECTED_SKIPS
 
 
 @pytest.mark.parametrize(

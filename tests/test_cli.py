@@ -36,6 +36,7 @@ def test_help_has_no_leftovers_of_the_code(
         call(command, "--help")
     told = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
     assert not re.search(r"default: (None|False)?\)|--no-|(config|choice|options) options", told)
+    assert not re.search(r"--(seed|threads|num-nodes|learning-rate) [A-Z]+ (of|machines|the largest)\b", told)
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
@@ -45,6 +46,14 @@ def test_help_names_every_experiment(
     with pytest.raises(SystemExit, match="0"):
         call(command, "--help")
     assert f"one of {', '.join(experiments())}." in capsys.readouterr().out
+
+
+def test_help_of_data_names_the_experiments_that_make_them(
+    call: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        call("data", "--help")
+    assert "one of smoke." in capsys.readouterr().out
 
 
 def test_models_lists_what_is_shipped(call: Callable[..., str]) -> None:
@@ -149,7 +158,7 @@ def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("train", "gp"), "Give --model and --symmetry"),
+        (("train", "gp"), "no model given; pass --model and --symmetry"),
         (("train", "gp", "--model", "cnp", "--symmetry", "none"), "gp has the models tnp-none"),
         (("train", "gp", "--model", "tnp", "--symmetry", "exact", "--resume"), "no run to resume"),
         ((*TNP, "--steps", "0"), "steps must be between 1 and 1e+09; got 0"),
@@ -159,7 +168,8 @@ def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp
         ((*TNP, "--devices", "0"), "devices must be between 1 and 65536; got 0"),
         ((*TNP, "--precision", "bf16-true"), "precision must be one of 32-true"),
         (("reproduce", "gp", "--tasks", "-7"), "--tasks: expected a whole number from 1"),
-        (("evaluate", "gp"), "Give --weights"),
+        (("data", "gp", "--num", "1", "--out", "x"), "gp has no data set to make; `aenp data --help` lists"),
+        (("evaluate", "gp"), "no model given; pass --weights"),
         (("evaluate", "gp", "--weights", "nothing.safetensors"), "nothing.safetensors"),
         (("evaluate", "gp", "--model", "cnp", "--symmetry", "none"), "no model 'gp/cnp-none' is shipped"),
     ],
@@ -248,7 +258,7 @@ def test_outputs_are_checked_before_any_work(
 
 @pytest.mark.parametrize("words", [("--debug", "evaluate", "gp"), ("evaluate", "gp", "--debug")])
 def test_debug_shows_the_traceback(words: tuple[str, ...], call: Callable[..., str]) -> None:
-    with pytest.raises(ValueError, match="Give --weights"):
+    with pytest.raises(ValueError, match="no model given; pass --weights"):
         call(*words)
 
 

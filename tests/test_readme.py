@@ -7,7 +7,7 @@ import re
 import runpy
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import pytest
 import yaml
 
 import aenp
+import tiny
 from aenp.cli import parse
 from aenp.experiments import experiment_class
-from aenp.experiments.experiment import twin
+from aenp.experiments.experiment import exact_counterpart
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,14 +89,14 @@ def test_python_examples_print_what_is_shown(
         assert {file.name for file in (tmp_path / "DIR").iterdir()} == {"wfde5_2018.nc", "wfde5_2019.nc"}
 
 
-def commands() -> Iterator[str]:
-    for document in DOCUMENTS:
+def commands(*documents: Path) -> Iterator[str]:
+    for document in documents:
         for language, text in blocks(document):
             if language == "sh":
                 yield from text.replace("\\\n", "").splitlines()
 
 
-@pytest.mark.parametrize("line", dict.fromkeys(commands()))
+@pytest.mark.parametrize("line", dict.fromkeys(commands(*DOCUMENTS)))
 def test_shell_examples_are_valid(line: str) -> None:
     program, *words = shlex.split(line, comments=True)
     if program == "aenp":
@@ -112,6 +113,35 @@ def test_shell_examples_are_valid(line: str) -> None:
         assert program == "python" and (ROOT / words[0]).exists()
 
 
+def shortened(words: list[str]) -> list[str]:
+    """The command with a budget of two steps, and with few tasks or simulations."""
+    line = re.sub(r"--minutes \S+", "--steps 2", shlex.join(words))
+    line = re.sub(r"--num \S+", "--num 30 --workers 1", line)
+    return shlex.split(line) + (["--tasks", "32"] if words[0] in ("evaluate", "reproduce") else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/experiments.md"])
+def test_shell_examples_run(name: str, call: Callable[..., str], tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    tiny.write_all(tmp_path / "DIR")
+    with chdir(tmp_path):
+        for program, *words in (shlex.split(line, comments=True) for line in commands(ROOT / name)):
+            if program == "aenp":
+                assert call(*shortened(words)), words
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_environment_variables_of_tests_are_documented() -> None:
+    texts = [(ROOT / "tests" / name).read_text() for name in ("conftest.py", "tiny.py")]
+    names = {name for text in texts for name in re.findall(r'"(AENP_\w+)"', text)}
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    assert names and all(f"`{name}`" in guide for name in names)
+
+
 def results_table() -> list[list[str]]:
     """The cells of each row, with plain minus signs and without markup."""
     section = (ROOT / "README.md").read_text().split("## Results")[1].split("## ")[0]
@@ -122,7 +152,7 @@ def results_table() -> list[list[str]]:
 def names(model: str) -> list[str]:
     """The models of a row, as the results name them: one without symmetry, or exact and approximate."""
     family, _, without = model.lower().partition(", ")
-    return [f"{family}-none"] if without else [twin(f"{family}-approx"), f"{family}-approx"]
+    return [f"{family}-none"] if without else [exact_counterpart(f"{family}-approx"), f"{family}-approx"]
 
 
 def scores(experiment: str, model: str, test: str | None) -> tuple[list[float], list[float]]:

@@ -91,7 +91,7 @@ def test_gradients_are_finite_without_spread(values):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("values", RELATIVE)
-def test_saved_with_the_model(family, values, tmp_path):
+def test_values_are_saved_with_the_model(family, values, tmp_path):
     model = make(family, FAMILIES[family].symmetries[0], 1, 2, values=values).eval()
     aenp.save(model, tmp_path / "model.safetensors")
     loaded = aenp.load(tmp_path / "model.safetensors")
@@ -132,14 +132,14 @@ def test_coherent_samples_move_with_the_outputs():
     torch.testing.assert_close(moved, samples + 100, rtol=1e-9, atol=1e-9)
 
 
-def test_a_mean_of_float64_outputs_is_taken_off_before_they_are_rounded():
+def test_float64_outputs_are_centred_before_they_are_rounded():
     model, task = build("tnp-exact", 1), random_task(1)
     model.values = "centred"
     far = model(task.xc, task.yc.double() + 1e9, task.xt)
     torch.testing.assert_close(far.stddev, model(task).stddev, rtol=1e-4, atol=1e-4)
 
 
-def test_contexts_are_centred_if_their_mean_tells_more_than_zero():
+def test_outputs_are_centred_if_the_context_mean_predicts_better_than_zero():
     task = random_task(1, context=20)
     moved = Task(task.xc, task.yc + 3, task.xt, task.yt + 3)
     assert relative_values(task) == "raw"

@@ -37,7 +37,7 @@ def test_values_are_those_of_one_field_at_its_coordinates() -> None:
     assert sorted(field.tolist()) == [0, 1, 2]  # no field twice while there are enough
 
 
-def test_the_field_of_each_task_is_told() -> None:
+def test_batches_report_the_source_field() -> None:
     fields = FIELDS.copy()
     fields[1] = np.nan
     task, sources = Patches(fields, AXES, size=4, num_context=(2, 7)).batch_with_fields(6, 0, 0)

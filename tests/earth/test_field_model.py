@@ -351,7 +351,7 @@ def at_nodes(table: pd.DataFrame, first: float = 0.0) -> pd.DataFrame:
     return table.assign(**nodes).groupby(["lat", "lon"], as_index=False).mean()
 
 
-def test_a_model_on_a_grid_takes_stations_to_the_nearest_nodes(on_grid: FieldModel) -> None:
+def test_a_model_on_a_grid_moves_stations_to_the_nearest_nodes(on_grid: FieldModel) -> None:
     table = pd.concat([stations(), stations().assign(lat=lambda t: t["lat"] + 1e-3, t2m=280.0)])
     result, expected = (on_grid.predict(each, GRID) for each in (table, at_nodes(table)))
     assert len(at_nodes(table)) < len(table) and np.array_equal(result["mean"], expected["mean"])
@@ -371,7 +371,7 @@ def test_a_place_between_the_nodes_is_predicted_as_the_nearest(on_grid: FieldMod
     assert np.allclose(scattered, on_grid.predict(training, places)["mean"], rtol=0, atol=1e-3)
 
 
-def test_places_on_a_grid_are_left_alone(on_grid: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locations_on_a_grid_are_not_moved(on_grid: FieldModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, also with the round-off of coordinates and with two values at one node."""
     table = pd.concat([at_nodes(stations()), at_nodes(stations()).head(2)]).astype({"lat": np.float32})
     shifted = table.assign(lat=table["lat"] + 0.1, lon=table["lon"] + 0.2)
@@ -479,14 +479,15 @@ def predict_words(on_grid: FieldModel, tmp_path: Path) -> tuple[object, ...]:
     return "predict", "--target", "41,45,-4,2,1", *options
 
 
-def test_the_command_tells_that_places_were_moved(
+def test_the_command_reports_that_locations_were_moved(
     predict_words: tuple[object, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["aenp", *map(str, predict_words)])
     cli.main()
     printed, told = capsys.readouterr()
     assert len(printed.splitlines()) == 2
-    assert told.startswith("aenp: places were moved to the nearest nodes of a grid") and len(told.splitlines()) == 1
+    moved = r"aenp: this model works on a \S+° × \S+° grid: locations were moved to its nodes, by at most \S+° × \S+°\n"
+    assert re.fullmatch(moved, told)
 
 
 def test_weights_may_be_the_directory_of_a_run(
@@ -660,7 +661,7 @@ for odd in (
 """
 
 
-def test_odd_types_are_told_in_a_sentence() -> None:
+def test_unsupported_types_raise() -> None:
     """As users meet them, without the checks of types that tests have."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", ODD], capture_output=True, text=True, check=True)
     neither = "the given {} is neither a table nor a field; give a pandas DataFrame, an xarray object or a file"

@@ -371,7 +371,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "points: empty region": (lambda: open_points(TABLE, region=(0, 9, 0, 9)), "no data in region.*latitude 50 to 52"),
     "points: empty period": (lambda: open_points(FIELD, period=("2018", "2018")), "no data in period.*2019-03-01"),
     "points: period without time": (lambda: open_points(TABLE.drop(columns="time"), period=("1", "2")), "no dates"),
-    "points: nothing but NaN": (lambda: open_points(TABLE.assign(value=np.nan)), "no data; it covers only missing"),
+    "points: nothing but NaN": (lambda: open_points(TABLE.assign(value=np.nan)), "has no rows with a value"),
     "points: times are numbers": (lambda: open_points(TABLE.assign(time=[1, 2, 3])), r"times are numbers.* \[1\]"),
     "points: times are words": (lambda: open_points(TABLE.assign(time=["a", "b", "c"])), "times are not dates"),
     "points: not degrees": (lambda: open_points(TABLE.assign(latitude=500)), "latitude ranges from 500 to 500, not"),

@@ -10,7 +10,7 @@ from aenp import Task
 from aenp.evaluation.families import parameter_count
 from aenp.evaluation.metrics import equivariance_error
 from aenp.experiments import experiments, key
-from aenp.experiments.experiment import process_of, twin
+from aenp.experiments.experiment import exact_counterpart, process_of
 from aenp.process import NeuralProcess
 from aenp.shipped import WEIGHTS, shipped
 from aenp.symmetry import Motion, Translation
@@ -45,8 +45,8 @@ def test_an_unknown_model_raises_an_error_that_names_the_known_ones() -> None:
 
 
 def test_a_relaxed_convcnp_is_compared_with_a_convcnp() -> None:
-    assert twin("relaxedconvcnp-approx") == "convcnp-exact"
-    assert twin("tnp-approx") == "tnp-exact"
+    assert exact_counterpart("relaxedconvcnp-approx") == "convcnp-exact"
+    assert exact_counterpart("tnp-approx") == "tnp-exact"
 
 
 def test_paper_sizes() -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from aenp import save
 from aenp.data import GibbsTasks, Patches
-from aenp.evaluation.plots import maps
+from aenp.evaluation.plots import model_maps
 from aenp.evaluation.scores import Score
 from aenp.experiments import Experiment, experiments, key, report
 from aenp.experiments.experiment import Stratum, key_of
@@ -129,7 +129,7 @@ def test_context_and_deviation_are_shown_beside_the_papers() -> None:
     assert rows(compared.metric_table("equivariance_deviation", "deviation"))["TNP (T~)"][1] == "4.5 ± 0.4"
 
 
-def test_the_worth_of_breaking_the_symmetry_is_the_gain_over_the_other_models() -> None:
+def test_the_gain_from_breaking_the_symmetry_is_that_over_the_other_models() -> None:
     """On the same tasks: what makes a task hard for all models adds nothing to the standard error."""
     models = ("tnp", "none"), ("tnp", "exact"), ("tnp", "approx"), ("convcnp", "exact"), ("relaxedconvcnp", "approx")
     compared = evaluation(*models)
@@ -143,7 +143,7 @@ def test_the_worth_of_breaking_the_symmetry_is_the_gain_over_the_other_models() 
     columns = "Δ vs own equivariant part", "Δ vs no symmetry"
     tnp = "0.5000 ± 0.0000", "0.2500 ± 0.0000", "2.0000 ± 0.0000"
     relaxed = "-0.2500 ± 0.0000", "-0.1250 ± 0.0000", ""
-    assert rows(compared.worth_table()) == {
+    assert rows(compared.gain_table()) == {
         "model": ["here: Δ vs exact", *columns, "there: Δ vs exact", *columns],
         "TNP (T~)": [*tnp, "1.0000 ± 0.0000", "0.5000 ± 0.0000", "4.0000 ± 0.0000"],
         "RelaxedConvCNP (T~)": [*relaxed, "-0.5000 ± 0.0000", "-0.2500 ± 0.0000", ""],
@@ -201,6 +201,6 @@ def test_maps_of_models_of_the_same_kind_are_all_drawn(figures: list[Figure], tm
     models = {str(seed): experiments()["smoke"]().model("convcnp", "exact", seed=seed) for seed in range(2)}
     axis = np.arange(32) / 16
     patch = Patches(np.random.default_rng(0).random((1, 32, 32)), (axis, axis), 32, (100, 100))
-    maps(models, patch.batch(1, 0, seed=0), "x", "y", "smoke", tmp_path / "maps.png")
+    model_maps(models, patch.batch(1, 0, seed=0), "x", "y", "smoke", tmp_path / "maps.png")
     one, other = (axis.images[0].get_array() for axis in figures[0].axes if axis.get_title() == "ConvCNP (T)")
     assert not np.allclose(one, other)

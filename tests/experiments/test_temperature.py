@@ -140,6 +140,7 @@ def test_local_effects_are_drawn_in_kelvin_as_what_the_place_adds(
     titles = ["Lapse (T~), equivariant part", "Lapse (T~)", "Lapse (T~), local effect"]
     (truth,) = (panel.title for panel in drawn if panel.title.startswith("truth, "))
     assert [panel.title for panel in drawn] == ["context", truth, "elevation", *titles, *titles]
+    assert [panel.label for panel in drawn[2:6]] == ["elevation [m]", *2 * ["temperature [K]"], "difference [K]"]
     assert days[0] <= truth.removeprefix("truth, ") <= days[1] + "T23"
     for equivariant, whole, effect in (drawn[3:6], drawn[6:]):
         expected = slope * effect.values.latitude

@@ -411,7 +411,7 @@ limit(2e9)
 with torch.no_grad():
     print(aenp.predict(model, task).mean.isfinite().all().item(), *model.lattice(task).shape)
 """
-limited = pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is limited by Linux alone")
+limited = pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 
 
 @limited

@@ -19,11 +19,11 @@ def test_singular_values_come_near_one(shape: tuple[int, int]) -> None:
         assert overlap > 0.99
 
 
-def test_a_gradient_of_zero_moves_nothing() -> None:
+def test_zero_gradients_change_nothing() -> None:
     assert torch.equal(orthogonal(torch.zeros(2, 16, 20)), torch.zeros(2, 16, 20))
 
 
-def test_the_first_step_follows_the_gradient_and_has_the_size_of_adams() -> None:
+def test_the_first_step_follows_the_gradient_and_is_as_large_as_adams() -> None:
     """Kernels are flattened to matrices, and matrices of one shape are treated each by itself."""
     torch.manual_seed(0)
     kernels = [torch.nn.Parameter(torch.randn(32, 16, 5, 5)) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_other_parameters_are_trained_as_by_adamw() -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_parameters_without_a_gradient_stay() -> None:
+def test_parameters_without_gradients_do_not_change() -> None:
     used, unused = (torch.nn.Parameter(torch.ones(16, 16)) for _ in range(2))
     optimiser = Muon([{"params": [used, unused], "weight_decay": 0.1, "orthogonal": True}], lr=0.1)
     used.grad = torch.eye(16)

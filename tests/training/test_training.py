@@ -308,6 +308,6 @@ def test_the_learning_rate_follows_the_budget(
         ({"precision": "half"}, "precision must be one of 32-true, .*; got 'half'"),
     ],
 )
-def test_a_machine_that_cannot_be_is_an_error(wrong: dict[str, object], message: str) -> None:
+def test_invalid_machines_raise(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Machine(**wrong)  # type: ignore[arg-type]

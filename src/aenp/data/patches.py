@@ -10,6 +10,9 @@ from numpy import ndarray
 
 from aenp.task import Task
 
+CELLS_PER_UNIT = 16
+"Cells of a grid in a unit of x, by which models see fields of any resolution alike."
+
 
 @dataclass(frozen=True, eq=False)
 class Patches:
@@ -44,8 +47,8 @@ class Patches:
 
     def context_sizes(self, values: int) -> tuple[int, int]:
         """Smallest and largest number of context points in a patch of this many values."""
-        fewest, most = (int(number * values if 0 < number < 1 else number) for number in self.num_context)
-        return max(fewest, 1), max(most, 1)
+        smallest, largest = (int(number * values if 0 < number < 1 else number) for number in self.num_context)
+        return max(smallest, 1), max(largest, 1)
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream that belongs to `seed`."""
@@ -74,8 +77,8 @@ class Patches:
             raise ValueError(f"no patch of {self.size} × {self.size} points has {self.min_points} values")
         order = rng.permutation(there)
         x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
-        fewest, most = self.context_sizes(len(order))
-        seen = min(fewest + int(share * (most - fewest + 1)), len(order) - 1)
+        smallest, largest = self.context_sizes(len(order))
+        seen = min(smallest + int(share * (largest - smallest + 1)), len(order) - 1)
         return split(x, patch[order, None], seen, self.num_targets), field
 
 

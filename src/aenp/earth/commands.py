@@ -82,7 +82,10 @@ def predict(
         picture_format(plot)
     model = find_model(weights)
     if not isinstance(model, FieldModel):
-        raise ValueError(f"{weights} has no units: it is not a model of a field, such as `aenp fit` makes")
+        raise ValueError(
+            f"{weights} does not predict a field in physical units; "
+            "use an era5 model (`aenp models` lists them) or one from `aenp fit`"
+        )
     observed = model.observed(context, variable, elevation)
     shore = None if plot is None or coast is None else read_coast(coast, target, observed)
     prediction = model.predict(observed, target, "value", elevation, progress=sys.stderr.isatty()).load()

@@ -212,8 +212,9 @@ class FieldModel(Configured, nn.Module):
         if max(off) <= SLACK:
             return None, {}
         nodes = Nodes(np.array(origins), np.array(self.process.spacing))
-        every, most = (self.frame.lengths(part * nodes.steps) for part in (1.0, np.array(off)))
-        return nodes, {"comment": f"places were moved to the nearest nodes of a grid, every {every}, by up to {most}"}
+        step_size, distance = (self.frame.lengths(part * nodes.steps) for part in (1.0, np.array(off)))
+        moved = f"locations were moved to its nodes, by at most {distance}"
+        return nodes, {"comment": f"this model works on a {step_size} grid: {moved}"}
 
     def _context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Task:
         """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""

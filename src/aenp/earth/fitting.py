@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.arguments import Text, check_limits, number, optional
-from aenp.data.patches import Patches
+from aenp.data.patches import CELLS_PER_UNIT, Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
 from aenp.earth.field_model import FieldModel
@@ -34,7 +34,6 @@ from aenp.training.recipe import Recipe
 
 IN_MEMORY = 2**30
 "The largest field, in bytes, that is read into memory as a whole."
-CELLS_PER_UNIT = 16
 POINTS_IN_WINDOW = 128
 MIN_POINTS = 8
 "The smallest number of observations in a task."
@@ -69,7 +68,7 @@ class FitOptions:
         region: south, north, west, east in degrees; by default all of the data.
         period: first and last date, such as 2019-03-01 2019-03-15; by default all of the data.
         steps: a number of training steps, in place of minutes.
-        seed: of parameters, tasks and dropout.
+        seed: random seed of parameters, tasks and dropout.
     """
 
     family: str = "convcnp"

@@ -103,27 +103,27 @@ def _around(values: xr.DataArray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Panel:
-    """One map: its title, a field on a grid or at points, its unit, and its colours."""
+    """One map: its title, a field on a grid or at points, the label of its colour bar, and its colours."""
 
     title: str
     values: xr.DataArray
-    unit: str
+    label: str
     colours: str = "viridis"
 
 
 def map_panels(panels: Sequence[Panel], file: Path, coast: Path, columns: int = 3) -> Path:
-    """The panels in rows, with coastlines; those with the same unit share a scale, and effects are white at zero."""
+    """The panels in rows, with coastlines; those with the same label share a scale, and effects are white at zero."""
     rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(
         rows, columns, figsize=(4 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
     limits = {}
-    for unit in {panel.unit for panel in panels}:
-        values = np.concatenate([panel.values.values.ravel() for panel in panels if panel.unit == unit])
-        limits[unit] = float(np.nanmin(values)), float(np.nanmax(values))
+    for label in {panel.label for panel in panels}:
+        values = np.concatenate([panel.values.values.ravel() for panel in panels if panel.label == label])
+        limits[label] = float(np.nanmin(values)), float(np.nanmax(values))
     for axis, panel in zip(axes.flat, panels, strict=False):
-        image = _draw(axis, panel.values, panel.colours, *limits[panel.unit])
-        figure.colorbar(image, ax=axis, label=f"[{panel.unit}]", shrink=0.9)
+        image = _draw(axis, panel.values, panel.colours, *limits[panel.label])
+        figure.colorbar(image, ax=axis, label=panel.label, shrink=0.9)
         axis.set_title(panel.title, fontsize=10)
     for axis in axes.flat[: len(panels)]:
         draw_coast(axis, coast)

@@ -59,6 +59,8 @@ def open_points(
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     table = table.dropna(subset=[name for name in table if name != "elevation"])
+    if table.empty:
+        raise ValueError(f"{where} has no rows with a value")
     check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
     chosen = table.assign(longitude=wrap(table["longitude"], region))
     for name in ("time", "latitude", "longitude"):

@@ -230,7 +230,7 @@ def no_data(where: str, region: Region | None, period: Period | None, coordinate
     requested = [f"region {region} (south, north, west, east)"] * (region is not None)
     requested += [f"period {period}"] * (period is not None)
     part = f" in {' and '.join(requested)}" if requested else ""
-    return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'only missing values'}")
+    return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'nothing'}")
 
 
 def _extent(coordinates: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What predictions are worth: metrics, scores with standard errors, tables and plots.
+"""Quality of predictions: metrics, scores with standard errors, tables and plots.
 
 It knows models and tasks, and nothing of where the tasks come from.
 """

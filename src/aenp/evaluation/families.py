@@ -40,7 +40,7 @@ def families(seed: Seed = 0, tasks: Count = 4) -> None:
     """Print every model family at every symmetry, with parameter counts and measured equivariance errors.
 
     Args:
-        seed: of the random parameters and tasks.
+        seed: random seed of the random parameters and tasks.
         tasks: number of tasks that the errors are measured on.
     """
     print(families_page(seed, tasks))

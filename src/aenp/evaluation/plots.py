@@ -108,7 +108,7 @@ def images(
     return save_figure(figure, file)
 
 
-def maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, unit: str, file: Path) -> Path:
+def model_maps(models: Mapping[str, NeuralProcess], task: Task, across: str, up: str, unit: str, file: Path) -> Path:
     """One 2-D task on a grid: truth and context, and each model's mean and absolute error."""
     assert task.yt is not None
     every = task.with_targets(torch.cat([task.xc, task.xt], dim=1))

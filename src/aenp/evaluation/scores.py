@@ -16,7 +16,8 @@ from aenp.process import NeuralProcess, Predictions
 from aenp.task import Task
 
 LEVELS = (0.5, 0.9, 0.95)
-Values = dict[str, Float[Tensor, "strata tasks"]]
+TaskValues = dict[str, Float[Tensor, "strata tasks"]]
+"The values of each metric on each task."
 Blocks = Int[Tensor, "strata tasks"]
 
 
@@ -71,7 +72,7 @@ def blocks_of(strata: Sequence[Stratum]) -> Blocks | None:
 
 
 @torch.no_grad()
-def model_values(model: NeuralProcess, strata: Iterable[Stratum], norm: int) -> Values:
+def model_values(model: NeuralProcess, strata: Iterable[Stratum], norm: int) -> TaskValues:
     """Each metric of `model` on each task: averages over the task's targets."""
     values = defaultdict(list)
     model.eval()
@@ -89,7 +90,7 @@ def model_values(model: NeuralProcess, strata: Iterable[Stratum], norm: int) -> 
 
 
 @torch.no_grad()
-def oracle_values(strata: Iterable[Stratum]) -> dict[str, Values]:
+def oracle_values(strata: Iterable[Stratum]) -> dict[str, TaskValues]:
     """The log-likelihoods of every oracle on each task's targets and context, where there are oracles."""
     values: dict[str, dict[str, list[Tensor]]] = defaultdict(lambda: defaultdict(list))
     for stratum in strata:
@@ -122,7 +123,7 @@ def _context(task: Task) -> Task:
 
 
 def summary(
-    values: Values, oracles: Mapping[str, Values] | None = None, blocks: Blocks | None = None
+    values: TaskValues, oracles: Mapping[str, TaskValues] | None = None, blocks: Blocks | None = None
 ) -> dict[str, Any]:
     """Scores as JSON values: each metric, and the gap in log-likelihood to each oracle on the same tasks."""
     scores: dict[str, Any] = {name: asdict(Score.of(value, blocks)) for name, value in values.items()}

@@ -5,14 +5,14 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from rich.console import Console
 from rich.progress import Progress
 from tyro.conf import Positional, arg
 
 from aenp.arguments import Count, File, Flag, OptionalCount, Seed, SymmetryName, Text, check_place, optional
-from aenp.experiments import Experiment, experiment_class, key
+from aenp.experiments import Experiment, experiment_class, experiments, key
 from aenp.experiments.experiment import process_of
 from aenp.experiments.report import Comparison, write_report
 from aenp.experiments.runs import ExperimentName, RunConfig, resumed, train_model
@@ -40,6 +40,8 @@ class Choice:
 
 DataOptions = Annotated[Choice, arg(name="data")]
 "The choice, under its title in the help."
+GENERATED = [name for name, each in experiments().items() if "generate" in vars(each)]
+GeneratedName = Annotated[str, arg(metavar="EXPERIMENT", help=f"one of {', '.join(GENERATED)}.")]
 
 
 def train(
@@ -92,13 +94,13 @@ def evaluate(
         model: family of a shipped model, such as tnp, in place of weights.
         symmetry: symmetry of that model.
         tasks: number of tasks in each test set, rounded up to whole strata.
-        seed: of the test tasks.
+        seed: random seed of the test tasks.
         json: print JSON.
     """
     declared = choice.declared()
     if weights is None:
         if model is None or symmetry is None:
-            raise ValueError("which model? Give --weights, or --model and --symmetry of a shipped one")
+            raise ValueError("no model given; pass --weights, or --model and --symmetry of a shipped one")
         declared.check_shipped()
         weights = f"{choice.experiment}/{key(model, symmetry)}"
     name = weights if model is None else weights.removeprefix(f"{choice.experiment}/")
@@ -119,7 +121,7 @@ def plot(
     Args:
         weights: models to draw: files, runs' directories or names; by default all that are shipped.
         out: directory of the figures.
-        seed: of the tasks in the figures.
+        seed: random seed of the tasks in the figures.
     """
     check_place(out, is_directory=True)
     declared = choice.declared()
@@ -135,7 +137,7 @@ def reproduce(choice: DataOptions, tasks: Count = 2048, seed: Seed = 1, out: Fil
 
     Args:
         tasks: number of tasks in each test set, rounded up to whole strata.
-        seed: of the test tasks.
+        seed: random seed of the test tasks.
         out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
     """
     out = out or Path("results", choice.experiment)
@@ -145,7 +147,7 @@ def reproduce(choice: DataOptions, tasks: Count = 2048, seed: Seed = 1, out: Fil
 
 
 def data(
-    experiment: Positional[Literal["smoke"]],
+    experiment: Positional[GeneratedName],
     num: Count,
     out: Path,
     seed: Seed = 0,
@@ -157,20 +159,20 @@ def data(
     Example: aenp data smoke --num 6000 --out smoke.zarr
 
     Args:
-        experiment: smoke, simulated plumes.
+        experiment: name of the experiment.
         num: number of simulations; the paper has 25000.
         out: Zarr directory to write.
-        seed: of the initial conditions. The data do not depend on the number of workers.
+        seed: random seed of the initial conditions. The data do not depend on the number of workers.
         workers: processes on this machine; by default one for each core.
         scheduler: a Dask scheduler, such as tcp://10.0.0.1:8786, for workers that have aenp and the same file system.
     """
-    from aenp.experiments.smoke.store import generate
-
+    declared = experiment_class(experiment)
     check_place(out, is_directory=True)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(f"{num} simulations", total=num)
-        for done in generate(out, num, seed, workers=workers, scheduler=scheduler):
+        for done in declared.generate(out, num, seed, workers, scheduler):
             bar.update(line, completed=done)
     print(f"{out} has {num} simulations. Train on them with:")
-    print(f"  aenp train {experiment} --data {shlex.quote(str(out))} --model convcnp --symmetry approx")
+    family, symmetry = min(declared.models)
+    print(f"  aenp train {experiment} --data {shlex.quote(str(out))} --model {family} --symmetry {symmetry}")

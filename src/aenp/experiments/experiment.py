@@ -1,7 +1,7 @@
 """Experiment: what data, which models at which sizes, and what the paper found."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
@@ -117,6 +117,11 @@ class Experiment(ABC):
             raise ValueError(f"{self.name} has {', '.join(self.splits) or 'no'} splits; got {split!r}")
         self.data, self.split = data, split
 
+    @classmethod
+    def generate(cls, out: Path, num: int, seed: int, workers: int | None, scheduler: str | None) -> Iterator[int]:
+        """Makes a data set of `num` simulations, and yields how many are complete; not every experiment can."""
+        raise ValueError(f"{cls.name} has no data set to make; `aenp data --help` lists the experiments that have one")
+
     def file(self, name: str) -> Path:
         """A file of the experiment's data."""
         if self.data is None:
@@ -209,6 +214,6 @@ def middles(low: float, high: float) -> list[float]:
     return [low + (number + 0.5) * width for number in range(STRATA)]
 
 
-def twin(name: str) -> str:
+def exact_counterpart(name: str) -> str:
     """The exactly equivariant model that an approximate one is compared with; RelaxedConvCNP's is a ConvCNP."""
     return name.removeprefix("relaxed").replace("approx", "exact")

@@ -1,6 +1,6 @@
 """Sizes of models of the plane, which the experiments with patches of a grid share."""
 
-CELLS_PER_UNIT = 16
+from aenp.data.patches import CELLS_PER_UNIT
 
 GRID = {"on_grid": True, "points_per_unit": float(CELLS_PER_UNIT)}
 SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}

@@ -14,9 +14,9 @@ from rich.progress import track
 from torch import Tensor
 
 from aenp._version import __version__
-from aenp.evaluation.scores import Score, Values, blocks_of, model_values, oracle_values, summary
+from aenp.evaluation.scores import Score, TaskValues, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
-from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, key_of, twin
+from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, exact_counterpart, key_of
 from aenp.process import NeuralProcess
 from aenp.saving import written_whole
 from aenp.shipped import shipped
@@ -38,12 +38,12 @@ small and were trained for minutes on a CPU (see *Training*), the paper's for 50
 
 {loglik}
 
-## What breaking the symmetry is worth
+## Gain from breaking the symmetry
 
-Log-likelihood of each approximate model minus that of its exact twin (for RelaxedConvCNP, a ConvCNP), of its own
-equivariant part, and of its family's model without symmetry.
+Log-likelihood of each approximate model minus that of its exact counterpart (for RelaxedConvCNP, a ConvCNP), of its
+own equivariant part, and of its family's model without symmetry.
 
-{worth}
+{gain}
 {seeds}
 ## Log-likelihood of the context, {first}
 
@@ -95,7 +95,7 @@ class Comparison:
         experiment: what is tested.
         models: the models by name.
         tasks: about how many tasks each test set has.
-        seed: of the test tasks.
+        seed: random seed of the test tasks.
     """
 
     def __init__(self, experiment: Experiment, models: Mapping[str, NeuralProcess], tasks: int, seed: int) -> None:
@@ -107,8 +107,8 @@ class Comparison:
             tests = experiment.tests(tasks, seed)
         self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
         self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
-        self.oracles: dict[str, dict[str, Values]] = {}
-        self.values: dict[str, dict[str, Values]] = {}
+        self.oracles: dict[str, dict[str, TaskValues]] = {}
+        self.values: dict[str, dict[str, TaskValues]] = {}
         for test, strata in tests.items():
             self.oracles[test] = oracle_values(_watch(strata, f"oracles, {test}"))
             self.values[test] = {
@@ -172,31 +172,31 @@ class Comparison:
                 columns.append(self._differences(test, pairs))
         return self._table(header, columns)
 
-    def worth_table(self) -> str:
+    def gain_table(self) -> str:
         header, columns = ["model"], list[Column]()
         for test, values in self.values.items():
             approximate = {name: v for name, v in values.items() if "equivariant_loglik" in v}
-            twins = {name: values[exact] for name in approximate if (exact := twin(name)) in values}
+            counterparts = {name: values[exact] for name in approximate if (exact := exact_counterpart(name)) in values}
             free = {name: values[none] for name in approximate if (none := name.replace("approx", "none")) in values}
             header += [f"{test}: Δ vs exact", "Δ vs own equivariant part", "Δ vs no symmetry"]
             columns += [
-                self._differences(test, {n: (approximate[n]["loglik"], v["loglik"]) for n, v in twins.items()}),
+                self._differences(test, {n: (approximate[n]["loglik"], v["loglik"]) for n, v in counterparts.items()}),
                 self._differences(test, {n: (v["loglik"], v["equivariant_loglik"]) for n, v in approximate.items()}),
                 self._differences(test, {n: (approximate[n]["loglik"], v["loglik"]) for n, v in free.items()}),
             ]
         return self._table(header, columns)
 
     def seeds_section(self) -> str:
-        """What breaking the symmetry is worth with each seed, from the facts of the shipped models."""
+        """The gain from breaking the symmetry with each seed, from the facts of the shipped models."""
         facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
         rows = []
-        for name, exact in ((name, twin(name)) for name, fact in facts.items() if fact.get("seeds")):
+        for name, exact in ((name, exact_counterpart(name)) for name, fact in facts.items() if fact.get("seeds")):
             if name == exact or not facts.get(exact, {}).get("seeds"):
                 continue
-            runs, twins = ([fact["scores"], *fact["seeds"].values()] for fact in (facts[name], facts[exact]))
+            runs, counterparts = ([fact["scores"], *fact["seeds"].values()] for fact in (facts[name], facts[exact]))
             row = [self.label(name)]
             for test in self.tasks:
-                ours, theirs = ([run[test]["loglik"]["mean"] for run in each] for each in (runs, twins))
+                ours, theirs = ([run[test]["loglik"]["mean"] for run in each] for each in (runs, counterparts))
                 own = [run[test]["equivariant_loglik"]["mean"] for run in runs]
                 row += [_spread(ours), _spread(_less(ours, theirs)), _spread(_less(ours, own))]
             rows.append(row)
@@ -229,8 +229,8 @@ class Comparison:
     def _compared(self) -> Iterator[tuple[str, str]]:
         """Pairs of models: with symmetry breaking and without, and no symmetry at all and an exact one."""
         for name in self.models:
-            if name != twin(name) and twin(name) in self.models:
-                yield name, twin(name)
+            if name != exact_counterpart(name) and exact_counterpart(name) in self.models:
+                yield name, exact_counterpart(name)
             if (exact := name.replace("none", "exact")) != name and exact in self.models:
                 yield name, exact
 
@@ -302,7 +302,7 @@ class Comparison:
             first=self.first,
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
-            worth=self.worth_table(),
+            gain=self.gain_table(),
             seeds=self.seeds_section(),
             context=self.metric_table("context_loglik", "context"),
             deviation=self.metric_table("equivariance_deviation", "deviation"),
@@ -315,9 +315,9 @@ class Comparison:
 
 def write_report(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
     """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and returns the page."""
-    evaluation = Comparison(experiment, models, tasks, seed)
-    page = evaluation.page(experiment.figures(models, out, seed))
-    for name, text in (("README.md", page), ("results.json", json.dumps(evaluation.as_json(), indent=1) + "\n")):
+    comparison = Comparison(experiment, models, tasks, seed)
+    page = comparison.page(experiment.figures(models, out, seed))
+    for name, text in (("README.md", page), ("results.json", json.dumps(comparison.as_json(), indent=1) + "\n")):
         with written_whole(out / name) as temporary:
             temporary.write_text(text)
     return page

@@ -23,7 +23,7 @@ from aenp.training.loop import Outcome, train
 from aenp.training.machine import Machine
 from aenp.training.recipe import Recipe
 
-Number = Annotated[int | None, optional("N")]
+WholeNumber = Annotated[int | None, optional("N")]
 ExperimentName = Annotated[str, arg(metavar="EXPERIMENT", help=f"one of {', '.join(experiments())}.")]
 
 
@@ -40,11 +40,11 @@ class RunConfig:
         split: how its data are split into training and test data, such as paper; by default as for the shipped models.
         steps: budget in steps; by default the preset's.
         minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
-        learning_rate: the largest; by default the preset's.
-        seed: of parameters, tasks and dropout.
-        threads: of each process; by default one for each core.
+        learning_rate: peak learning rate; by default the preset's.
+        seed: random seed of parameters, tasks and dropout.
+        threads: threads per process; by default one for each core.
         devices: processes or GPUs on this machine, which share the work by DDP.
-        num_nodes: machines.
+        num_nodes: number of machines.
         precision: 32-true, 64-true, 16-mixed or bf16-mixed, as Lightning has them.
     """
 
@@ -54,11 +54,11 @@ class RunConfig:
     preset: Preset = "cpu"
     data: Annotated[str | None, optional("PATH")] = None
     split: Text = None
-    steps: Number = None
+    steps: WholeNumber = None
     minutes: Annotated[float | None, optional("MINUTES")] = None
     learning_rate: Annotated[float | None, optional("RATE")] = None
     seed: int = 0
-    threads: Number = None
+    threads: WholeNumber = None
     devices: int = 1
     num_nodes: int = 1
     precision: str = "32-true"
@@ -86,7 +86,7 @@ class RunConfig:
     def name(self) -> str:
         """The model's name, such as tnp-approx."""
         if self.model is None or self.symmetry is None:
-            raise ValueError("which model? Give --model and --symmetry, such as --model tnp --symmetry approx")
+            raise ValueError("no model given; pass --model and --symmetry, such as --model tnp --symmetry approx")
         return key(self.model, self.symmetry)
 
     def check_machine(self) -> None:

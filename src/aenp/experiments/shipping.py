@@ -41,7 +41,7 @@ def train_and_ship(
         runs: where the runs are kept.
         jobs: how many to train at a time.
         tasks: number of tasks in each test set.
-        seed: of the test tasks.
+        seed: random seed of the test tasks.
     """
     known = {name: each for name, each in experiments().items() if data is not None or not each.needs_data}
     chosen = [run for each in names or known for run in _runs(each)]

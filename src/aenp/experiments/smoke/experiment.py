@@ -1,7 +1,7 @@
 """Smoke plumes (section 5.2 and appendix E.2)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -93,8 +93,14 @@ compare differences between models, not numbers across columns. Ours have a stan
 so that no model can score more than {CEILING:.2f}. Each test task is from a simulation of its own.
 
 The difference between an approximate model and its own equivariant part shows what the fixed inputs are worth; its
-exact twin was trained separately, and also differs by chance.
+exact counterpart was trained separately, and also differs by chance.
 Nearly half of the patches hold no smoke, and dominate the equivariance deviation, a mean of ratios."""
+
+    @classmethod
+    def generate(cls, out: Path, num: int, seed: int, workers: int | None, scheduler: str | None) -> Iterator[int]:
+        from aenp.experiments.smoke.store import generate
+
+        return generate(out, num, seed, workers=workers, scheduler=scheduler)
 
     def source(self) -> Patches:
         return replace(patches(self._load("train")), equal_sizes=True, num_targets=256)
@@ -119,7 +125,7 @@ Nearly half of the patches hold no smoke, and dominate the equivariance deviatio
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
         from matplotlib.patches import Circle, Patch, Rectangle
 
-        from aenp.evaluation.plots import images, maps
+        from aenp.evaluation.plots import images, model_maps
 
         plumes = Plumes(
             np.repeat([8.0, 15.0, 25.0, 12.0, 20.0, 28.0], 3),
@@ -142,7 +148,7 @@ Nearly half of the patches hold no smoke, and dominate the equivariance deviatio
         one = Patches(density[16:17, 64:96, 72:104], (AXIS[64:96], AXIS[72:104]), 32, (100, 100))
         return [
             images(density, titles, "x [cells]", "y [cells]", "smoke", out / "simulations.png", 6, outlines),
-            maps(models, one.batch(1, 0, seed), "x [16 cells]", "y [16 cells]", "smoke", out / "predictions.png"),
+            model_maps(models, one.batch(1, 0, seed), "x [16 cells]", "y [16 cells]", "smoke", out / "predictions.png"),
         ]
 
 

@@ -122,15 +122,15 @@ def map_effects(
     """The paper's figure: context, truth and elevation, then for each model its two means and their difference."""
     from aenp.earth.maps import EFFECT, Panel, map_panels
 
-    styles = (("K",), ("K",), ("m", "terrain"))
+    styles = (("temperature [K]",), ("temperature [K]",), ("elevation [m]", "terrain"))
     every = [Panel(*panel, *style) for panel, style in zip(panels, styles, strict=True)]
     for label, prediction in predictions:
-        every.append(Panel(label, prediction["mean"], "K"))
+        every.append(Panel(label, prediction["mean"], "temperature [K]"))
         if "local_effect" in prediction:
             every[-1:] = [
-                Panel(f"{label}, equivariant part", prediction["equivariant_mean"], "K"),
+                Panel(f"{label}, equivariant part", prediction["equivariant_mean"], "temperature [K]"),
                 every[-1],
-                Panel(f"{label}, local effect", prediction["local_effect"], "K more", EFFECT),
+                Panel(f"{label}, local effect", prediction["local_effect"], "difference [K]", EFFECT),
             ]
     return map_panels(every, file, coast)
 
