@@ -193,7 +193,6 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Pat
         (("fit", "x", "--minute=3"), "aenp: unknown option --minute; did you mean --minutes? See aenp fit --help"),
         (("plot", "gp", "--zzz"), "aenp: unknown option --zzz; see aenp plot --help"),
         ((*TNP, "--steps", "0"), "aenp: steps must be between 1 and 1e+09; got 0; see aenp train --help"),
-        (("data", "gp"), "aenp: experiment must be one of 'smoke'; got 'gp'; see aenp data --help"),
         (("data", "smoke", "--num", "1"), "Missing from aenp data: --out PATH Zarr directory to write. (required)"),
         (
             ("data", "smoke", "--out", "x", "--num"),

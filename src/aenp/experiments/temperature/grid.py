@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 SHARES = (0.01, 1 / 3)
 
 RECIPE = Recipe(steps=1, batch_size=4, learning_rate=2e-3, optimiser="muon", exact_first=0.25)
-CENTRED = {"values": "centred"}
-CLOSE = CENTRED | {"margin": 0}
+CLOSE = {"values": "centred", "margin": 0}
 GROUP_UNET = {"group": "C4", "network": "unet", "layers": 5, "kernel": 5}
 FIXED = SMALL_FIXED | {"dropout": 0.5}
 
@@ -112,11 +111,10 @@ class Temperature(FieldExperiment):
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": FamilySetup(
-                replace(RECIPE, steps=4_500, batch_size=8),
-                SMALL_PTTNP | CENTRED,
-                FIXED | {"num": 64},
+                Recipe(steps=3_000, learning_rate=2e-3),
+                SMALL_PTTNP,
+                SMALL_FIXED | {"num": 64},
                 approx={"fixed_at_targets": True},
-                fourier=16,
             ),
             "convcnp": FamilySetup(replace(RECIPE, steps=18_000), SMALL_UNET | CLOSE, FIXED),
             "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=12_000), SMALL_UNET | CLOSE, FIXED),
