@@ -117,7 +117,7 @@ class Temperature(FieldExperiment):
                 approx={"fixed_at_targets": True},
             ),
             "convcnp": FamilySetup(replace(RECIPE, steps=18_000), SMALL_UNET | CLOSE, FIXED),
-            "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=12_000), SMALL_UNET | CLOSE, FIXED),
+            "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=12_000, optimiser="adamw"), SMALL_UNET | CLOSE, FIXED),
             "equivcnp": FamilySetup(
                 replace(RECIPE, steps=11_000, optimiser="adamw"), SMALL_GROUP | GROUP_UNET | CLOSE, FIXED
             ),
