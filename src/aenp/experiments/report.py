@@ -250,7 +250,8 @@ class Comparison:
     @property
     def counts(self) -> str:
         """How many tasks each test set has, of how many blocks."""
-        blocks = {test: "" if each is None else f" from {each.max() + 1}" for test, each in self.blocks.items()}
+        block = self.experiment.block
+        blocks = {t: "" if each is None else f" from {each.max() + 1} {block}s" for t, each in self.blocks.items()}
         return ", ".join(f"{count:,} {test}{blocks[test]}" for test, count in self.tasks.items())
 
     @property
