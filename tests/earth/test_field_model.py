@@ -356,7 +356,7 @@ def test_a_model_on_a_grid_moves_stations_to_the_nearest_nodes(on_grid: FieldMod
     result, expected = (on_grid.predict(each, GRID) for each in (table, at_nodes(table)))
     assert len(at_nodes(table)) < len(table) and np.array_equal(result["mean"], expected["mean"])
     assert np.array_equal(result["std"], expected["std"]) and "comment" not in expected.attrs
-    assert re.search(r"nearest nodes of a grid, every 0\.25° × 0\.25°, by up to 0\.1\d+° × ", result.attrs["comment"])
+    assert re.search(r"works on a 0\.25° × 0\.25° grid: .* by at most 0\.1\d+° × ", result.attrs["comment"])
 
 
 def test_a_place_between_the_nodes_is_predicted_as_the_nearest(on_grid: FieldModel) -> None:

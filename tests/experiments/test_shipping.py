@@ -89,7 +89,7 @@ def test_a_stopped_run_is_resumed_and_shipped_when_it_is_finished(toy: Path, tmp
     (toy / "stop now").touch()
     run, weights = tmp_path / "runs/toy_shipped/cnp-none", tmp_path / "weights"
     with pytest.raises(subprocess.CalledProcessError):
-        train_and_ship(("toy_shipped",), toy, tmp_path / "runs", tasks=4)
+        train_and_ship(("toy_shipped",), toy, tmp_path / "runs", jobs=1, tasks=4)
     stopped = json.loads((run / "model.json").read_text())
     assert stopped["steps"] < 4 and not stopped["finished"] and not weights.exists()
     train_and_ship(("toy_shipped/cnp-none",), toy, tmp_path / "runs", tasks=4, seed=3)

@@ -248,7 +248,8 @@ def _frame(
 
 def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
     """First and last date of the data, if they have dates."""
-    times = np.asarray(data["time"]) if "time" in data or "time" in getattr(data, "coords", ()) else np.array([])
+    known = data.coords if isinstance(data, xr.DataArray) else data.columns
+    times = np.asarray(data["time"] if "time" in known else ())
     if not np.issubdtype(times.dtype, np.datetime64):
         return None
     return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))

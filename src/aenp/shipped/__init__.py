@@ -25,7 +25,7 @@ def pretrained(name: str) -> Any:
 
 def find_model(name: str) -> Any:
     """The model in a file of this name, or in the directory of a run, or else the shipped one."""
-    file = Path(name, "model.safetensors") if Path(name).is_dir() else Path(name)
+    file = Path(name, "model.safetensors") if name and Path(name).is_dir() else Path(name)
     if name in shipped() or not (file.is_file() or name.endswith(".safetensors")):
         return pretrained(name)
     return load(file)
