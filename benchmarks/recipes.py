@@ -20,12 +20,13 @@ import torch
 import tyro
 
 import aenp
-from aenp.data import TaskSource
+from aenp.data import GibbsTasks, TaskSource
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments import experiment_class
 from aenp.experiments.plane import GRID, SMALL_PTTNP
 from aenp.fixed_inputs import FixedInputs
+from aenp.likelihoods import Normal, NormalMixture
 from aenp.models import make
 from aenp.process import NeuralProcess, Symmetry
 from aenp.training import Recipe, train
@@ -88,6 +89,8 @@ def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -
         scores = {"full": torch.cat([aenp.loglik(model, task) for task in tasks])}
         with model.equivariant():
             scores["equivariant"] = torch.cat([aenp.loglik(model, task) for task in tasks])
+            turned = [task.map_inputs(lambda x: x.flip(-1)) for task in tasks]
+            scores["turned"] = torch.cat([aenp.loglik(model, task) for task in turned])
     return {
         "trial": name,
         "minutes": minutes,
@@ -148,18 +151,21 @@ def main(
 
 
 def row(result: Mapping[str, Any]) -> list[str]:
-    scores = [str(Score.of(torch.tensor([result[key]]))) for key in ("full", "equivariant")]
+    scores = [
+        str(Score.of(torch.tensor([result[key]]))) if key in result else "" for key in ("full", "equivariant", "turned")
+    ]
     return [result["trial"], f"{result['minutes']:g}", str(result["seed"]), str(result["steps"]), *scores]
 
 
 def page(results: list[dict[str, Any]]) -> str:
-    header = ["trial", "minutes", "seed", "steps", "log-likelihood", "of the equivariant part"]
+    header = ["trial", "minutes", "seed", "steps", "log-likelihood", "of the equivariant part", "on transposed tasks"]
     results = sorted(results, key=lambda result: list(TRIALS).index(result["trial"]))
     return f"""# Recipes, by what they learn in the same time
 
 Written by `python -m benchmarks.recipes --data DIR --minutes MINUTES --seed SEED`. One core each. Log-likelihood per
 target point on the experiments' validation tasks, ± its standard error over tasks, which all trials of an experiment
-share: differences between rows are surer than it says. `benchmarks/recipes.py` has each trial's settings.
+share: differences between rows are surer than it says. The equivariant part is also scored on the same tasks with the
+coordinates exchanged, as if elsewhere. `benchmarks/recipes.py` has each trial's settings.
 
 {markdown_table(header, [row(result) for result in results])}
 """
@@ -172,6 +178,7 @@ CENTRED = {"values": "centred"}
 BY_NORM = {"clip": 1.0, "clip_by": "norm"}
 FAST = {"learning_rate": 2e-3}
 MUON = {"optimiser": "muon"}
+MOVED = MUON | {"elsewhere": 0.5}
 
 conv = Trial("era5-2d", "convcnp", "approx", UNET, FIXED)
 small = conv.but(options=CENTRED | {"margin": 0}, recipe={"batch_size": 4}, targets=None)
@@ -186,6 +193,21 @@ tokens = Trial(
     FIXED | {"num": 64, "dropout": 0.5},
     {"batch_size": 8, "learning_rate": 2e-3},
     None,
+)
+
+FLOOR = {"likelihood": Normal(min_scale=0.003)}
+plume = Trial("smoke", "convcnp", "exact", UNET | FLOOR, {"num": 16, "width": 32, "fourier": 4}, {"clip": 10.0})
+plume_fast = plume.but(options={"margin": 0}, recipe={"batch_size": 4} | FAST, targets=None)
+plume_tokens = Trial("smoke", "pttnp", "exact", SMALL_PTTNP | FLOOR, FIXED | {"num": 64}, {"clip": 10.0} | FAST)
+plume_at_targets = plume_tokens.but(symmetry="approx", options={"fixed_at_targets": True})
+line = Trial(
+    "gp",
+    "tnp",
+    "approx",
+    {"attention": "spectral", "wavelengths": (0.1, 14.0), "dim": 64, "heads": 4, "layers": 4, "fixed_at_targets": True},
+    {"domain": ((-3.0, 3.0),), "fourier": 8, "dropout": 0.05},
+    FAST,
+    GibbsTasks().num_targets,
 )
 
 TRIALS = {
@@ -210,6 +232,29 @@ TRIALS = {
     "era5-2d/equivcnp-approx: C4": group.but(options={"group": "C4"}),
     "era5-2d/equivcnp-approx: 7 layers": group.but(options={"layers": 7}),
     "era5-2d/pttnp-approx: batch 4": tokens.but(recipe={"batch_size": 4}),
+    "era5-2d/convcnp-exact: Muon": replace(fast, symmetry="exact").but(recipe=MUON),
+    "era5-2d/convcnp-exact: Muon, elsewhere": replace(fast, symmetry="exact").but(recipe=MOVED),
+    "era5-2d/convcnp-approx: Muon, elsewhere": fast.but(recipe=MOVED),
+    "era5-2d/convcnp-approx: Muon, elsewhere, 5 layers": fast.but(recipe=MOVED, options={"layers": 5}),
+    "era5-2d/pttnp-approx: Muon, elsewhere": tokens.but(recipe=MOVED, fixed={"dropout": 0.1}),
+    "era5-2d/pttnp-exact: Muon": replace(tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED).but(recipe=MUON),
+}
+TRIALS |= {
+    "smoke/convcnp-exact: first": plume,
+    "smoke/convcnp-exact: small batches": plume_fast,
+    "smoke/convcnp-exact: Muon": plume_fast.but(recipe=MUON),
+    "smoke/convcnp-approx: Muon": plume_fast.but(recipe=MUON, symmetry="approx", fixed={"dropout": 0.1}),
+    "smoke/convcnp-approx: Muon, dropout 0.5": plume_fast.but(recipe=MUON, symmetry="approx"),
+    "smoke/convcnp-exact: Muon, mixture": plume_fast.but(
+        recipe=MUON, options={"likelihood": NormalMixture(2, min_scale=0.003)}
+    ),
+    "smoke/pttnp-exact: first": plume_tokens,
+    "smoke/pttnp-exact: Muon": plume_tokens.but(recipe=MUON),
+    "smoke/pttnp-exact: Muon, batch 8": plume_tokens.but(recipe=MUON | {"batch_size": 8}, targets=None),
+    "smoke/pttnp-approx: Muon": plume_at_targets.but(recipe=MUON),
+    "gp/tnp-approx: first": line,
+    "gp/tnp-approx: Muon": line.but(recipe=MUON),
+    "gp/tnp-approx: Muon, batch 8": line.but(recipe=MUON | {"batch_size": 8}),
 }
 
 if __name__ == "__main__":

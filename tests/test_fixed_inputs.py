@@ -46,6 +46,31 @@ def test_taper_is_smooth_and_keeps_the_interior():
     torch.testing.assert_close(ratio[100], torch.tensor(0.5))
 
 
+@pytest.mark.parametrize(("periods", "fourier"), [([None, 2.5], 3), ([None, (2.5, 0.5)], 0), ([1.25, 2.5], 2)])
+def test_cycles_repeat_in_years_never_seen(periods, fourier):
+    """The same phase is the same place of the cycle, near and far; another phase is not."""
+    t = FixedInputs(2, num=4, domain=[None if periods[0] else (0, 1), None], periods=periods, fourier=fourier).eval()
+    x = torch.rand(1, 20, 2, dtype=torch.float64)
+    for cycles in (1, -3, 10**8):
+        torch.testing.assert_close(t(x + torch.tensor([0.0, 2.5 * cycles])), t(x), rtol=1e-3, atol=1e-5)
+    assert (t(x + torch.tensor([0.0, 1.0])) - t(x)).abs().max() > 1e-3
+    assert periods[0] or (t(x + torch.tensor([2.0, 0.0])) == 0).all()
+
+
+def test_cycles_are_saved_and_checked(tmp_path):
+    t = FixedInputs(1, periods=[3.0])
+    model = aenp.TNP(1, 1, dim=8, heads=2, layers=1, fixed_inputs=t).eval()
+    aenp.save(model, tmp_path / "model.safetensors")
+    again = aenp.load(tmp_path / "model.safetensors")
+    x = torch.rand(1, 5, 1)
+    assert torch.equal(again.fixed_inputs.eval()(x), t.eval()(x))
+    for periods in ([1.0, 2.0], [0.0], [-1.0], [math.inf], [(1.0, -1.0)]):
+        with pytest.raises(ValueError, match="periods"):
+            FixedInputs(1, periods=periods)
+    with pytest.raises(ValueError, match="domain must be None"):
+        FixedInputs(1, domain=[(0, 1)], periods=[1.0])
+
+
 @pytest.mark.parametrize("learn", [True, False])
 def test_fourier_coefficients_are_learned_or_fixed(learn):
     t = FixedInputs(2, num=3, domain=[(-1, 1)] * 2, fourier=4, learn_frequencies=learn)

@@ -1,7 +1,7 @@
 """FixedInputs: learned functions of absolute position, which a model sees nowhere else."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
 
@@ -14,6 +14,10 @@ from aenp.configured import Configured
 from aenp.nn.coordinates import Box, Domain, box_of, frequencies, scaled, with_waves
 from aenp.nn.mlp import MLP
 from aenp.task import Task, each_task
+
+Periods = Sequence[float | Sequence[float] | None]
+"For each dimension None, the length of a cycle, or several."
+HARMONICS = 2
 
 
 class Switch(local):
@@ -45,6 +49,9 @@ class FixedInputs(Configured, nn.Module):
         taper: fraction of the domain's side over which t falls smoothly to zero inside each edge; 0 for a sharp edge.
         width: size of the MLP's two hidden layers.
         concatenate: the host takes t in as further channels, instead of adding a linear map of t to its own.
+        periods: for each input dimension None, or the length of a cycle, or several, in the units of x: a year, say, or
+            a year and a day. t repeats itself along that dimension, which is unbounded: it enters the MLP as sines and
+            cosines of one and two cycles, and nothing else of it does.
     """
 
     mutable = ("domain", "dropout", "taper")
@@ -60,6 +67,7 @@ class FixedInputs(Configured, nn.Module):
         taper: float = 0.0,
         width: int = 64,
         concatenate: bool = False,
+        periods: Periods | None = None,
     ) -> None:
         super().__init__()
         if dim_x < 1:
@@ -74,13 +82,16 @@ class FixedInputs(Configured, nn.Module):
             raise ValueError(f"num, the number of fixed inputs, and width must be at least 1; got {num} and {width}")
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
         self.concatenate = concatenate
+        self.periods = _cycles(periods, dim_x)
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
             raise ValueError("taper is a fraction of the domain's side, which needs both bounds")
+        self.lines = [d for d, cycles in enumerate(self.periods) if not cycles]
         if fourier:
-            self.frequencies = nn.Parameter(frequencies(dim_x, fourier), requires_grad=learn_frequencies)
+            self.frequencies = nn.Parameter(frequencies(len(self.lines), fourier), requires_grad=learn_frequencies)
         self.fourier = fourier
-        self.mlp = MLP(dim_x * (1 + 2 * fourier), num, width=width)
+        waves = 2 * HARMONICS * sum(map(len, self.periods))
+        self.mlp = MLP(len(self.lines) * (1 + 2 * fourier) + waves, num, width=width)
         self.switch = Switch()
 
     @staticmethod
@@ -104,7 +115,11 @@ class FixedInputs(Configured, nn.Module):
 
     @domain.setter
     def domain(self, domain: Domain | None) -> None:
-        self._domain = box_of(domain, self.dim_x)
+        box = box_of(domain, self.dim_x)
+        for (lower, upper), cycles in zip(box, self.periods, strict=True):
+            if cycles and (math.isfinite(lower) or math.isfinite(upper)):
+                raise ValueError(f"a dimension with periods is unbounded: its domain must be None; got {lower, upper}")
+        self._domain = box
 
     @property
     def active(self) -> bool:
@@ -151,9 +166,20 @@ class FixedInputs(Configured, nn.Module):
             return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)
         inside = self.contains(x).unsqueeze(-1)
         z = torch.where(inside, scaled(x, self.domain), 0.0).to(self.mlp.dtype)
-        features = with_waves(z, self.frequencies) if self.fourier else z
-        t = torch.where(inside, self.mlp(features) * self._edge(z), 0.0)
+        t = torch.where(inside, self.mlp(self._features(x, z)) * self._edge(z), 0.0)
         return t if keep is None else t * keep.view(-1, *[1] * (t.ndim - 1))
+
+    def _features(self, x: Float[Tensor, "*points dim_x"], z: Float[Tensor, "*points dim_x"]) -> Tensor:
+        """What the MLP sees of a place: z with its waves, and the phases of its cycles."""
+        lines = z[..., self.lines]
+        features = [with_waves(lines, self.frequencies) if self.fourier else lines]
+        for d, cycles in enumerate(self.periods):
+            for period in cycles:
+                # The phase in the coordinates' own dtype: far away, float32 would lose it.
+                phase = (x[..., d : d + 1] / period).frac().nan_to_num().to(z.dtype)
+                angles = 2 * math.pi * phase * torch.arange(1, HARMONICS + 1, device=x.device)
+                features += [angles.sin(), angles.cos()]
+        return torch.cat(features, dim=-1)
 
     def _edge(self, z: Tensor) -> Tensor | float:
         """1 in the interior, falling smoothly to 0 over the taper inside each bounded edge."""
@@ -165,6 +191,18 @@ class FixedInputs(Configured, nn.Module):
                 depth = ((1 - z[..., d : d + 1].abs()) / (2 * self.taper)).clamp(0, 1)
                 weight = weight * depth.square() * (3 - 2 * depth)
         return weight
+
+
+def _cycles(periods: Periods | None, dim_x: int) -> list[list[float]]:
+    """The lengths of each dimension's cycles, checked."""
+    if periods is None:
+        return [[] for _ in range(dim_x)]
+    cycles = [
+        [] if each is None else [float(each)] if isinstance(each, int | float) else list(each) for each in periods
+    ]
+    if len(cycles) != dim_x or not all(0 < period < math.inf for each in cycles for period in each):
+        raise ValueError(f"periods needs None or positive lengths for each of {dim_x} dimensions; got {periods}")
+    return cycles
 
 
 class Injection(nn.Module):

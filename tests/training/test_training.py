@@ -84,6 +84,21 @@ def test_a_stopped_run_saves_and_resumes_bit_for_bit(tmp_path: Path, uninterrupt
     assert equal(load(tmp_path / "model.safetensors"), load(uninterrupted))
 
 
+def test_terminated_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the trainer is starting, SIGTERM stops the run as it does later."""
+    make_loader = Loop.train_dataloader
+
+    def terminated(self: Loop) -> object:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return make_loader(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "train_dataloader", terminated)
+        outcome = train(small_model(), SOURCE, RECIPE, tmp_path)
+    assert not outcome.finished and outcome.steps <= 1
+    assert train(small_model(), SOURCE, RECIPE, tmp_path).finished
+
+
 def test_model_and_logs_are_written(tmp_path: Path) -> None:
     model = small_model()
     tasks = [SOURCE.batch(2, 0, 9)]

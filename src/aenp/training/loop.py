@@ -19,10 +19,12 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn import Parameter
 from torch.utils.data import DataLoader
 
 from aenp.configured import Configured
+from aenp.data.elsewhere import Elsewhere
 from aenp.data.stream import Stream, TaskSource
 from aenp.inference import loglik
 from aenp.process import NeuralProcess
@@ -71,7 +73,9 @@ class Loop(LightningModule):
     ) -> None:
         super().__init__()
         self.wrap = wrap
-        self.model, self.source, self.recipe, self.out = model, source, recipe, out
+        moves = recipe.elsewhere and model.symmetry != "none"
+        self.model, self.recipe, self.out = model, recipe, out
+        self.source = Elsewhere(source, recipe.elsewhere) if moves else source
         self.averaged = deepcopy(model).requires_grad_(False)
         self.minutes, self.seed, self.validation, self.progress = minutes, seed, validation, progress
         self.checkpoint_seconds = checkpoint_seconds
@@ -307,6 +311,8 @@ def _fit(loop: Loop, resume: bool, validate_every: int, machine: Machine) -> Non
                 f"The last good state is {loop.checkpoint}" if loop.checkpoint.exists() else "No state was saved yet"
             )
             raise NonFinite(f"{error}. {saved}; the same settings would fail again. Lower the learning rate") from None
+        except SIGTERMException:  # before the first step, while SIGTERM was Lightning's: there is nothing to save
+            pass
 
 
 def _loader(tasks: Any) -> DataLoader[Batch]:

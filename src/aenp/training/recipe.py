@@ -20,6 +20,8 @@ class Recipe:
         clip_by: `value` or `norm`.
         average: decay of the exponential average of the weights, which is what is saved in the end; smaller at first.
         exact_first: share of the budget in which an approximate model is trained without its fixed inputs.
+        elsewhere: share of the tasks that are mirrored and moved out of the domain of the fixed inputs, unless the
+            model has no symmetry; see `Elsewhere`.
         optimiser: `adamw`, or `muon`, which makes the momentum of hidden matrices orthogonal.
     """
 
@@ -34,14 +36,16 @@ class Recipe:
     average: float = 0.999
     optimiser: Literal["adamw", "muon"] = "adamw"
     exact_first: float = 0.0
+    elsewhere: float = 0.0
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1:
             raise ValueError(f"steps and batch_size must be at least 1; got {self.steps} and {self.batch_size}")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
-        if not 0 <= self.exact_first <= 1:
-            raise ValueError(f"exact_first is a share, between 0 and 1; got {self.exact_first}")
+        for name, share in (("exact_first", self.exact_first), ("elsewhere", self.elsewhere)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} is a share, between 0 and 1; got {share}")
         if not 0 < self.warmup < 1 or not 0 <= self.average < 1:
             raise ValueError(f"warmup and average are shares below 1; got {self.warmup} and {self.average}")
 

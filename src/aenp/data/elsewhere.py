@@ -1,0 +1,48 @@
+"""Tasks as they might be elsewhere: mirrored, and far from where the source's own are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from aenp.data.stream import TaskSource
+from aenp.task import Task
+
+FAR = 64.0
+"How far away, in units of x; float32 still resolves a grid there."
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Tasks of a source, some of them mirrored along random axes and moved out of the domain of the fixed inputs.
+
+    They have the physics of the others but not their places: an approximate model learns from them what is the same
+    everywhere, and an exact one cannot learn the places by heart.
+
+    Args:
+        source: draws the tasks.
+        share: how many of them are moved.
+    """
+
+    source: TaskSource
+    share: float = 0.5
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        """Batch number `index` of the stream that belongs to `seed`."""
+        task = self.source.batch(batch_size, index, seed)
+        rng = np.random.default_rng((seed, index, 1))
+        moved = rng.random(batch_size) < self.share
+        signs = np.where(moved[:, None], rng.choice([-1.0, 1.0], size=(batch_size, task.dim_x)), 1.0)
+        offset = np.zeros_like(signs)
+        offset[moved, 0] = FAR
+
+        def place(x: Tensor) -> Tensor:
+            return x * _like(signs, x) + _like(offset, x)
+
+        return task.map_inputs(place)
+
+
+def _like(values: ndarray, x: Tensor) -> Tensor:
+    return torch.from_numpy(values).to(x).unsqueeze(1)
