@@ -70,6 +70,15 @@ def test_recipes_are_compared_on_validation_tasks(tmp_path: Path, monkeypatch: p
         assert float(row[4].split(" ±")[0]) == pytest.approx(sum(result["full"]) / len(result["full"]), abs=1e-4)
 
 
+def test_the_fewest_minutes_to_a_goal_are_a_record() -> None:
+    scores = {("gp/slow", 4): -0.5, ("gp/slow", 8): -0.4, ("gp/fast", 2): -0.59, ("gp/fast", 1): -0.61, ("x/y", 1): 9.0}
+    results = [
+        {"trial": trial, "minutes": minutes, "seed": 0, "steps": 1, "full": [score, score]}
+        for (trial, minutes), score in scores.items()
+    ]
+    assert [row[1:3] for row in recipes.records(results)] == [["gp/fast", "2"], ["gp/slow", "4"]]
+
+
 class InProcess:
     """A pool that runs its jobs here."""
 
