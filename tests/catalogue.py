@@ -1,6 +1,7 @@
 """Every family at every symmetry, small, for the contract that they all keep."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -72,27 +73,35 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
 CASES = {(name, d): make for d in (1, 2, 3, 4) for name, make in _cases(d).items()}
 
 
-def build(name: str, dim_x: int, seed: int = 0) -> NeuralProcess:
+def build(name: str, dim_x: int, seed: int = 0, dim_covariates: int = 0) -> NeuralProcess:
     """A model whose parameters are all random, including those that start as zeros or ones; in evaluation mode."""
     torch.manual_seed(seed)
     model = CASES[name, dim_x]()
+    if dim_covariates:
+        model = type(model)(**model.arguments, dim_covariates=dim_covariates)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return model.eval()
 
 
-def random_task(dim_x: int, context: int = 9, target: int = 7, batch: int = 3, seed: int = 1) -> Task:
-    """Points in [−2, 2]^dim_x in float64, outputs in float32."""
+def random_task(
+    dim_x: int, context: int = 9, target: int = 7, batch: int = 3, seed: int = 1, dim_covariates: int = 0
+) -> Task:
+    """Points in [−2, 2]^dim_x in float64, outputs and covariates in float32."""
     generator = torch.Generator().manual_seed(seed)
 
     def points(count: int) -> torch.Tensor:
         return 4 * torch.rand(batch, count, dim_x, dtype=torch.float64, generator=generator) - 2
 
-    def outputs(count: int) -> torch.Tensor:
-        return torch.randn(batch, count, 2, generator=generator)
+    def values(count: int, dim: int = 2) -> torch.Tensor:
+        return torch.randn(batch, count, dim, generator=generator)
 
-    return Task(points(context), outputs(context), points(target), outputs(target))
+    task = Task(points(context), values(context), points(target), values(target))
+    if not dim_covariates:
+        return task
+    covariates = values(context, dim_covariates), values(target, dim_covariates)
+    return replace(task, context_covariates=covariates[0], target_covariates=covariates[1])
 
 
 def train(model: NeuralProcess, steps: int = 3) -> None:
@@ -101,6 +110,7 @@ def train(model: NeuralProcess, steps: int = 3) -> None:
     model.train()
     for step in range(steps):
         optimiser.zero_grad()
-        (-aenp.loglik(model, random_task(model.dim_x, seed=step)).mean()).backward()
+        task = random_task(model.dim_x, seed=step, dim_covariates=model.dim_covariates)
+        (-aenp.loglik(model, task).mean()).backward()
         optimiser.step()
     model.eval()

@@ -68,7 +68,7 @@ class Copycat(aenp.CNP):
         mask = torch.ones_like(task.yc) if task.context_mask is None else task.context_mask[..., None].float()
         return (task.yc * mask).sum(1) / mask.sum(1).clamp(min=1), mask.sum(1)[:, :1]
 
-    def decode(self, state, xt):
+    def decode(self, state, xt, covariates=None):
         mean, count = state
         raw = torch.where(count > 0, -30.0, 1.0).expand(-1, 1)
         return torch.cat([mean, raw], -1)[:, None].expand(-1, xt.shape[1], -1)
@@ -80,6 +80,36 @@ def test_samples_are_coherent():
     task = Task(torch.zeros(1, 0, 1), torch.zeros(1, 0, 1), torch.linspace(0, 1, 6).view(1, 6, 1))
     samples = aenp.ar_sample(model, task, 50)[:, 0, :, 0]
     assert samples.std(dim=1).max() < 0.01 and samples.mean(dim=1).std() > 0.5
+
+
+class Kinds(aenp.CNP):
+    """Predicts the mean of the context points with the target's covariate, nearly without noise if there are any."""
+
+    def encode(self, task):
+        return task
+
+    def decode(self, state, xt, covariates=None):
+        alike = (covariates == state.context_covariates.mT).float()
+        if state.context_mask is not None:
+            alike = alike * state.context_mask[:, None]
+        count = alike.sum(-1, keepdim=True)
+        return torch.cat([alike @ state.yc / count.clamp(min=1), torch.where(count > 0, -30.0, 1.0)], -1)
+
+
+def test_samples_take_their_covariates_along():
+    """Targets of one kind repeat what was drawn first for that kind."""
+    kinds = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0, 0.0]).view(1, 6, 1)
+    task = Task(
+        torch.zeros(1, 0, 1),
+        torch.zeros(1, 0, 1),
+        torch.linspace(0, 1, 6).view(1, 6, 1),
+        context_covariates=kinds[:, :0],
+        target_covariates=kinds,
+    )
+    samples = aenp.ar_sample(Kinds(1, 1, dim_covariates=1), task, 50)[:, 0, :, 0]
+    for kind in (0, 1):
+        assert samples[:, kinds.flatten() == kind].std(dim=1).max() < 0.01
+    assert (samples[:, 0] - samples[:, 1]).std() > 0.5
 
 
 def test_points_per_unit_of_a_lattice():
@@ -106,6 +136,8 @@ def test_points_per_unit_needs_points():
 def test_wavelengths_span_spacing_and_extent():
     x = torch.arange(21.0).view(1, -1, 1) / 2
     assert aenp.wavelengths(Task(x[:, ::2], torch.zeros(1, 11, 1), x)) == (2.0, 20.0)
+    covariates = {"context_covariates": torch.ones(1, 11, 3), "target_covariates": torch.ones(1, 21, 3)}
+    assert aenp.wavelengths(Task(x[:, ::2], torch.zeros(1, 11, 1), x, **covariates)) == (2.0, 20.0)
 
 
 def test_points_per_unit_of_scattered_points():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -90,6 +92,60 @@ def test_shift_moves_inputs_only():
         assert torch.equal(moved.yc, original.yc) and torch.equal(moved.yt, original.yt)
 
 
+def with_covariates(original, dim=2):
+    at_context, at_targets = (
+        torch.arange(v[..., 0].numel() * dim).view(*v.shape[:2], dim).float() for v in (original.xc, original.xt)
+    )
+    return replace(original, context_covariates=at_context, target_covariates=at_targets)
+
+
+def test_covariates_travel_with_their_points():
+    original = with_covariates(task(batch=3))
+    for moved in (original.shift(1.5), D(8).elements()[3](original), original.map_inputs(torch.square)):
+        assert torch.equal(moved.context_covariates, original.context_covariates)
+        assert torch.equal(moved.target_covariates, original.target_covariates)
+    assert torch.equal(original[1].target_covariates, original.target_covariates[1:2])
+    assert original.to(torch.float64).context_covariates.dtype == torch.float64
+    assert original.dim_covariates == 2 and task().dim_covariates == 0
+
+
+def test_stack_pads_covariates():
+    small, large = with_covariates(task(context=0, target=2, batch=1)), with_covariates(task(context=3, target=5))
+    both = Task.stack([small, large])
+    assert both.context_covariates.shape == (3, 3, 2) and both.target_covariates.shape == (3, 5, 2)
+    assert torch.equal(both.target_covariates[:1, :2], small.target_covariates)
+    assert torch.equal(both.context_covariates[1:], large.context_covariates)
+    with pytest.raises(ValueError, match="same dim_covariates"):
+        Task.stack([small, task()])
+
+
+def test_a_context_point_without_a_covariate_is_masked():
+    covariates = torch.ones(2, 3, 2)
+    covariates[0, 1, 1] = torch.nan
+    masked = task(context_covariates=covariates, target_covariates=torch.ones(2, 4, 2))
+    assert masked.context_mask.tolist() == [[True, False, True], [True, True, True]]
+    assert not masked.context_covariates[0, 1].any() and not masked.xc[0, 1].any()
+
+
+def test_a_target_needs_its_covariates_unless_it_is_masked():
+    at_targets = torch.ones(2, 4, 2)
+    at_targets[1, 2, 0] = torch.nan
+    covariates = {"context_covariates": torch.ones(2, 3, 2), "target_covariates": at_targets}
+    with pytest.raises(ValueError, match="target_covariates has NaN or infinite covariates; mask such points or drop"):
+        task(**covariates)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    mask[1, 2:] = False
+    assert task(**covariates, target_mask=mask).target_covariates[1].tolist() == [[1, 1], [1, 1], [0, 1], [1, 1]]
+
+
+def test_other_targets_need_their_own_covariates():
+    original = with_covariates(task())
+    with pytest.raises(ValueError, match="or at neither; it has no target_covariates"):
+        original.with_targets(original.xt)
+    moved = original.with_targets(original.xc, target_covariates=original.context_covariates)
+    assert torch.equal(moved.target_covariates, original.context_covariates)
+
+
 x, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, 1)
 
 
@@ -122,12 +178,33 @@ def test_invalid_arguments_raise(arguments, message):
         Task(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("at_context", "at_targets", "message"),
+    [
+        (y, None, "at neither; it has no target_covariates"),
+        (None, y, "at neither; it has no context_covariates"),
+        (y[0], y, r"context_covariates must have shape \(batch, points, dim\)"),
+        (y, y[:1], "the batch size and the number of points must agree"),
+        (y[:, :2], y, "the batch size and the number of points must agree"),
+        (y, y.expand(2, 3, 2), "dim_covariates, the last dimension, must agree"),
+        (y[..., :0], y[..., :0], "dim_covariates of at least 1"),
+        (y.long(), y, "context_covariates must be a floating-point tensor"),
+        (y + torch.inf, y, "context_covariates has NaN or infinite covariates"),
+        (y, y + 1e16, r"target_covariates has covariates of 1e\+16, but the limit is 1e\+15"),
+    ],
+)
+def test_invalid_covariates_raise(at_context, at_targets, message):
+    with pytest.raises(ValueError, match=message):
+        Task(x, y, x, y, context_covariates=at_context, target_covariates=at_targets)
+
+
 def test_masked_points_may_hold_anything():
     mask = torch.tensor([[True, False, True]] * 2)
     for anything in (torch.nan, 1e30):
         wild = torch.where(mask[..., None], x, anything)
-        masked = Task(wild, y, wild, y, mask, mask)
+        masked = Task(wild, y, wild, y, mask, mask, wild, wild)
         assert (masked.xc == x).all() and (masked.xt == x).all()
+        assert (masked.context_covariates == x).all() and (masked.target_covariates == x).all()
 
 
 @pytest.mark.parametrize("group", [Translation(2), Euclidean(2), C(8), D(8)], ids=repr)

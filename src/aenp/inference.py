@@ -41,7 +41,8 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
     task, unit = model.normalise(model.task(task))
     with torch.no_grad(), evaluating(model):
         state = model.encode(task)
-        raw = torch.cat([model.decode(state, xt) for xt in task.xt.split(chunk, dim=1)], dim=1)
+        parts = [slice(start, start + chunk) for start in range(0, task.xt.shape[1], chunk)]
+        raw = torch.cat([model.decode(state, *_targets(task, part)) for part in parts], dim=1)
         return model.likelihood(raw, unit)
 
 
@@ -60,7 +61,7 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
         raise ValueError(f"num_samples must be at least 1; got {num_samples}")
     task = model.task(task)
     task = replace(task, yc=task.yc.to(torch.promote_types(task.yc.dtype, torch.float32)))
-    grown = Task.stack([task.with_targets(task.xt, None, task.target_mask)] * num_samples)
+    grown = Task.stack([replace(task, yt=None)] * num_samples)
     xt, target_mask = grown.xt, grown.target_mask
     drawn = torch.ones_like(xt[..., 0], dtype=torch.bool) if target_mask is None else target_mask
     samples = grown.yc.new_full((len(grown), xt.shape[1], task.dim_y), torch.nan)
@@ -69,15 +70,28 @@ def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tenso
             now = slice(n, n + 1)
             # The task holds all targets at every step, so that a model with a grid uses the same one each time.
             seen, unit = model.normalise(grown)
-            prediction = model.likelihood(model.decode(model.encode(seen), xt[:, now]), unit)
+            place, covariates = _targets(grown, now)
+            prediction = model.likelihood(model.decode(model.encode(seen), place, covariates), unit)
             y = torch.where(drawn[:, now, None], prediction.sample().to(samples.dtype), torch.nan)
             samples[:, now] = y
-            mask = None
-            if grown.context_mask is not None:
-                mask = torch.cat([grown.context_mask, drawn[:, now]], dim=1)
-            xc, yc = torch.cat([grown.xc, xt[:, now]], dim=1), torch.cat([grown.yc, y], dim=1)
-            grown = Task(xc, yc, xt, None, mask, target_mask)
+            grown = replace(
+                grown,
+                xc=torch.cat([grown.xc, place], dim=1),
+                yc=torch.cat([grown.yc, y], dim=1),
+                context_mask=_joined(grown.context_mask, drawn[:, now]),
+                context_covariates=_joined(grown.context_covariates, covariates),
+            )
     return samples.unflatten(0, (num_samples, -1))
+
+
+def _targets(task: Task, part: slice) -> tuple[Tensor, Tensor | None]:
+    """Places and covariates of some of the targets."""
+    return task.xt[:, part], None if task.target_covariates is None else task.target_covariates[:, part]
+
+
+def _joined(points: Tensor | None, more: Tensor | None) -> Tensor | None:
+    """What is known of some points and of more; None where nothing is known of the first."""
+    return None if points is None or more is None else torch.cat([points, more], dim=1)
 
 
 @contextmanager

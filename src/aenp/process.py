@@ -31,6 +31,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
     """p(y | x, D_c) = likelihood(decode(encode(D_c), x)), independently for each target x.
 
     A family defines `encode` and `decode`. `decode` sees each target by itself, so targets may be decoded in chunks.
+    Where points have covariates, p(y | x, c, D_c) with D_c = {(x_n, y_n, c_n)}.
 
     Args:
         dim_x: input dimension.
@@ -40,6 +41,8 @@ class NeuralProcess(Configured, nn.Module, ABC):
         values: how the network sees outputs: `raw`; `centred`, as differences from the mean of the task's context, so
             that p(y + c | D_c + c) = p(y | D_c); or `standardised`, divided by the context's standard deviation too.
             An empty context has the mean 0, and one without spread the standard deviation 1.
+        dim_covariates: number of covariates of each point, which tasks must then have; 0 for none. They stay as they
+            are where the data are moved or `values` rescales the outputs, and are best scaled to about one.
     """
 
     mutable = ("likelihood",)
@@ -69,6 +72,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
         likelihood: Likelihood | None = None,
         fixed_inputs: FixedInputs | None = None,
         values: Values = "raw",
+        dim_covariates: int = 0,
     ) -> None:
         super().__init__()
         if dim_x < 1 or dim_y < 1:
@@ -86,7 +90,9 @@ class NeuralProcess(Configured, nn.Module, ABC):
             raise ValueError(f"fixed_inputs is made for dim_x={fixed_inputs.dim_x}; the model has dim_x={dim_x}")
         if values not in get_args(Values):
             raise ValueError(f"values must be one of {', '.join(get_args(Values))}; got {values!r}")
-        self.dim_x, self.dim_y, self.values = dim_x, dim_y, values
+        if dim_covariates < 0:
+            raise ValueError(f"dim_covariates must not be negative; got {dim_covariates}")
+        self.dim_x, self.dim_y, self.dim_covariates, self.values = dim_x, dim_y, dim_covariates, values
         self.likelihood = likelihood or Normal()
         self.fixed_inputs = fixed_inputs
         self.num_params = dim_y * self.likelihood.num_params
@@ -96,19 +102,24 @@ class NeuralProcess(Configured, nn.Module, ABC):
         """The context as the family represents it; it may use the targets' extent, but nothing else."""
 
     @abstractmethod
-    def decode(self, state: Any, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
-        """The raw parameters of the likelihood at each target."""
+    def decode(
+        self,
+        state: Any,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
+    ) -> Float[Tensor, "batch target params"]:
+        """The raw parameters of the likelihood at each target, given the targets' covariates in a model with them."""
 
     def forward(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Distribution:
         """The predictive distribution at the targets, elementwise over `(batch, target points, dim_y)`.
 
         Args:
-            xc: a `Task`, or context inputs `(batch, context points, dim_x)`.
+            xc: a `Task`, which may have covariates, or context inputs `(batch, context points, dim_x)`.
             yc: context outputs, `(batch, context points, dim_y)`; points with NaN outputs are ignored.
             xt: target inputs, `(batch, target points, dim_x)`.
         """
         task, unit = self.normalise(self.task(xc, yc, xt))
-        return self.likelihood(self.decode(self.encode(task), task.xt), unit)
+        return self.likelihood(self.decode(self.encode(task), task.xt, task.target_covariates), unit)
 
     def task(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Task:
         """The task that the arguments of a call describe, checked against this model."""
@@ -122,6 +133,11 @@ class NeuralProcess(Configured, nn.Module, ABC):
             raise ValueError(
                 f"the model has dim_x={self.dim_x} and dim_y={self.dim_y}; "
                 f"the task has dim_x={task.dim_x} and dim_y={task.dim_y}"
+            )
+        if task.dim_covariates != self.dim_covariates:
+            raise ValueError(
+                f"the model has dim_covariates={self.dim_covariates}, but the task has {task.dim_covariates}; give a "
+                "Task the covariates that the model is made for, as context_covariates and target_covariates"
             )
         weight = next(self.parameters(), None)
         if weight is not None and weight.dtype not in (torch.float32, torch.float64):
@@ -186,6 +202,13 @@ def at_least_one(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1; got {size}")
+
+
+def with_covariates(
+    values: Float[Tensor, "batch points dim"], covariates: Float[Tensor, "batch points dim_covariates"] | None
+) -> Float[Tensor, "batch points features"]:
+    """Each point's values beside its covariates; the values alone where there are none."""
+    return values if covariates is None else torch.cat([values, covariates.to(values)], dim=-1)
 
 
 def context_mean(task: Task) -> Float[Tensor, "batch 1 dim_x"]:

@@ -23,9 +23,12 @@ class Task:
         yt: target outputs, `(batch, target points, dim_y)`, or None if they are to be predicted.
         context_mask: `(batch, context points)`, True where a context point counts; None if all do.
         target_mask: `(batch, target points)`, True where a target point counts; None if all do.
+        context_covariates: what is known at both context and target points, such as elevation or the kind of an
+            observation: `(batch, context points, dim_covariates)`. A point with a NaN covariate is masked.
+        target_covariates: the same at the targets, `(batch, target points, dim_covariates)`; both or neither.
 
-    Numbers that count must be finite and less than 1e15. Masked points are set to zero, except target inputs: a
-    target without an outcome keeps its place.
+    Numbers that count must be finite and less than 1e15. Masked points are set to zero, except target inputs and
+    covariates: a target without an outcome keeps its place. What moves the inputs leaves the covariates.
     """
 
     # Not annotated with shapes: these are checked at run time, with errors of our own.
@@ -35,11 +38,13 @@ class Task:
     yt: Tensor | None = None
     context_mask: Tensor | None = None
     target_mask: Tensor | None = None
+    context_covariates: Tensor | None = None
+    target_covariates: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self)
-        context = _observed(self.yc, self.context_mask)
-        target = self.target_mask if self.yt is None else _observed(self.yt, self.target_mask)
+        context = _observed(self.context_mask, self.yc, self.context_covariates)
+        target = self.target_mask if self.yt is None else _observed(self.target_mask, self.yt)
         update = object.__setattr__
         update(self, "context_mask", context)
         update(self, "target_mask", target)
@@ -48,6 +53,10 @@ class Task:
         update(self, "xt", _clean("xt", self.xt, target, keep_finite=True))
         if self.yt is not None:
             update(self, "yt", _clean("yt", self.yt, target))
+        if self.context_covariates is not None and self.target_covariates is not None:
+            at_targets = _clean("target_covariates", self.target_covariates, target, keep_finite=True)
+            update(self, "context_covariates", _clean("context_covariates", self.context_covariates, context))
+            update(self, "target_covariates", at_targets)
 
     @property
     def batch_size(self) -> int:
@@ -60,6 +69,10 @@ class Task:
     @property
     def dim_y(self) -> int:
         return self.yc.shape[-1]
+
+    @property
+    def dim_covariates(self) -> int:
+        return 0 if self.context_covariates is None else self.context_covariates.shape[-1]
 
     def __len__(self) -> int:
         return self.batch_size
@@ -74,7 +87,7 @@ class Task:
         return Task(*(None if value is None else value[rows] for value in self._values()))  # type: ignore[arg-type]
 
     def to(self, *args: object, **kwargs: object) -> "Task":
-        """Moves every tensor as `torch.Tensor.to` does; a dtype changes inputs and outputs, not masks."""
+        """Moves every tensor as `torch.Tensor.to` does; a dtype changes everything but masks."""
         device = torch.empty(0, device=self.xc.device).to(*args, **kwargs).device  # type: ignore[call-overload]
         moved = (
             value if value is None else value.to(device) if value.dtype == torch.bool else value.to(*args, **kwargs)  # type: ignore[call-overload]
@@ -91,9 +104,15 @@ class Task:
         """The task whose inputs are those of this one, each mapped by `function`."""
         return replace(self, xc=function(self.xc), xt=function(self.xt))
 
-    def with_targets(self, xt: Tensor, yt: Tensor | None = None, target_mask: Tensor | None = None) -> "Task":
+    def with_targets(
+        self,
+        xt: Tensor,
+        yt: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        target_covariates: Tensor | None = None,
+    ) -> "Task":
         """The same context with other targets."""
-        return replace(self, xt=xt, yt=yt, target_mask=target_mask)
+        return replace(self, xt=xt, yt=yt, target_mask=target_mask, target_covariates=target_covariates)
 
     @classmethod
     def stack(cls, tasks: Iterable["Task"]) -> "Task":
@@ -101,17 +120,19 @@ class Task:
         tasks = list(each_task(tasks))
         if not tasks:
             raise ValueError("Task.stack needs at least one task; got none")
-        kinds = {(task.dim_y, task.yt is None) for task in tasks}
+        kinds = {(task.dim_y, task.dim_covariates, task.yt is None) for task in tasks}
         if len(kinds) > 1:
             raise ValueError(
-                "Task.stack needs tasks with the same dim_y, all with or all without yt; "
-                f"got (dim_y, yt is None) = {sorted(kinds)}"
+                "Task.stack needs tasks with the same dim_y, all with or all without yt, and the same dim_covariates; "
+                f"got (dim_y, dim_covariates, yt is None) = {sorted(kinds)}"
             )
         xc, context_mask = _pad([task.xc for task in tasks], [task.context_mask for task in tasks])
         xt, target_mask = _pad([task.xt for task in tasks], [task.target_mask for task in tasks])
-        yc, _ = _pad([task.yc for task in tasks])
-        yt = _pad([task.yt for task in tasks if task.yt is not None])[0] if tasks[0].yt is not None else None
-        return cls(xc, yc, xt, yt, context_mask, target_mask)
+        yc, yt, at_context, at_targets = (
+            None if getattr(tasks[0], name) is None else _pad([getattr(task, name) for task in tasks])[0]
+            for name in ("yc", "yt", "context_covariates", "target_covariates")
+        )
+        return cls(xc, yc, xt, yt, context_mask, target_mask, at_context, at_targets)  # type: ignore[arg-type]
 
     def _values(self) -> list[Tensor | None]:
         return [getattr(self, field.name) for field in fields(self)]
@@ -130,9 +151,10 @@ def each_task(tasks: Task | Iterable[Task]) -> Iterator[Task]:
 
 
 def _check_shapes(task: Task) -> None:
-    for name in ("xc", "yc", "xt", "yt"):
+    optional = ("yt", "context_covariates", "target_covariates")
+    for name in ("xc", "yc", "xt", *optional):
         value = getattr(task, name)
-        if value is None and name == "yt":
+        if value is None and name in optional:
             continue
         check_floating(**{name: value})
         if value.ndim != 3:
@@ -150,6 +172,7 @@ def _check_shapes(task: Task) -> None:
     if task.yt is not None:
         _equal("the batch size and the number of target points", xt=task.xt.shape[:2], yt=task.yt.shape[:2])
         _equal("dim_y, the last dimension,", yc=task.yc.shape[2], yt=task.yt.shape[2])
+    _check_covariates(task.xc, task.xt, task.context_covariates, task.target_covariates)
     for name, mask, x in (
         ("context_mask", task.context_mask, task.xc),
         ("target_mask", task.target_mask, task.xt),
@@ -168,15 +191,37 @@ def _check_shapes(task: Task) -> None:
         raise ValueError(f"a task needs at least one target point; xt has shape {tuple(task.xt.shape)}")
 
 
+def _check_covariates(xc: Tensor, xt: Tensor, at_context: Tensor | None, at_targets: Tensor | None) -> None:
+    if at_context is None and at_targets is None:
+        return
+    if at_context is None or at_targets is None:
+        missing = "context_covariates" if at_context is None else "target_covariates"
+        raise ValueError(
+            f"a task needs covariates at its context and at its targets, or at neither; it has no {missing}"
+        )
+    where = "the batch size and the number of points"
+    _equal(where, xc=xc.shape[:2], context_covariates=at_context.shape[:2])
+    _equal(where, xt=xt.shape[:2], target_covariates=at_targets.shape[:2])
+    _equal(
+        "dim_covariates, the last dimension,",
+        context_covariates=at_context.shape[2],
+        target_covariates=at_targets.shape[2],
+    )
+    if at_context.shape[2] == 0:
+        raise ValueError("covariates need dim_covariates of at least 1; got 0. Leave them out if there are none")
+
+
 def _equal(what: str, **sizes: object) -> None:
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{size} in {name}" for name, size in sizes.items())
         raise ValueError(f"{what} must agree; got {found}")
 
 
-def _observed(y: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The mask of points that count and have all their outputs; None if every point does."""
+def _observed(mask: Tensor | None, y: Tensor, covariates: Tensor | None = None) -> Tensor | None:
+    """The mask of points that count and have all their outputs and covariates; None if every point does."""
     seen = ~y.isnan().any(dim=-1)
+    if covariates is not None:
+        seen = seen & ~covariates.isnan().any(dim=-1)
     seen = seen if mask is None else seen & mask
     return None if not torch.compiler.is_compiling() and bool(seen.all()) else seen
 
@@ -187,11 +232,11 @@ def _clean(name: str, value: Tensor, mask: Tensor | None, keep_finite: bool = Fa
         keep = mask.unsqueeze(-1) | (value.abs() < LIMIT) if keep_finite else mask.unsqueeze(-1)
         value = torch.where(keep, value, 0.0)
     if not torch.compiler.is_compiling() and not bool((value.abs() < LIMIT).all()):
-        kind = "inputs" if name.startswith("x") else "outputs"
+        kind = {"x": "inputs", "y": "outputs"}.get(name[0], "covariates")
         if bool(value.isfinite().all()):
             largest = value.abs().max().item()
             raise ValueError(f"{name} has {kind} of {largest:.3g}, but the limit is {LIMIT:g}; shift or scale them")
-        what = "NaN or infinite" if kind == "inputs" else "infinite"
+        what = "infinite" if kind == "outputs" else "NaN or infinite"
         raise ValueError(f"{name} has {what} {kind}; mask such points or drop them")
     return value
 

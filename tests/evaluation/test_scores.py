@@ -1,9 +1,11 @@
 """Evaluation: scores and their standard errors are right."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from aenp import Task, loglik
+from aenp import CNP, Task, loglik
 from aenp.data import GibbsTasks
 from aenp.evaluation.scores import Score, blocks_of, distribution_values, model_values, oracle_values, summary
 from aenp.experiments import experiment_class
@@ -85,6 +87,15 @@ def test_context_score_is_that_of_the_context() -> None:
     with torch.no_grad():
         expected = loglik(model, Task(task.xc, task.yc, task.xc, task.yc))
     assert torch.allclose(model_values(model, strata, 1)["context_loglik"][0], expected.double(), atol=1e-5)
+
+
+def test_context_score_has_the_contexts_covariates() -> None:
+    torch.manual_seed(0)
+    model, task = CNP(1, 1, dim=8, dim_covariates=1).eval(), GibbsTasks().batch(2, 0, 0)
+    task = replace(task, context_covariates=task.yc, target_covariates=task.yt)
+    with torch.no_grad():
+        expected = loglik(model, task.with_targets(task.xc, task.yc, task.context_mask, task.yc))
+    assert torch.allclose(model_values(model, [Stratum(task)], 1)["context_loglik"][0], expected.double(), atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", [1, 2])

@@ -137,6 +137,17 @@ def test_translations_of_gridded_data(name, dim_x):
             assert equivariance_error(model, task, Translation(dim_x).element(size)) <= 1e-5
 
 
+def lattice_motions(model):
+    """The rotations and reflections of the model's group that a lattice represents exactly, about a centre."""
+    centre = torch.tensor([31.7, -2.9, 4.1, 0.3], dtype=torch.float64)[: model.dim_x]
+    if model.dim_x == 2:
+        elements = D(4).elements()[: 4 if model.symmetry_group == "SE" else 8]
+    else:
+        mirror = -torch.eye(model.dim_x, dtype=torch.float64)
+        elements = [Motion(mirror, torch.zeros(model.dim_x, dtype=torch.float64))]
+    return [element.about(centre) for element in elements]
+
+
 @each(MOTIONS)
 @pytest.mark.parametrize("trained", [False, True], ids=["random", "trained"])
 @pytest.mark.parametrize("gridded", [False, True], ids=["scattered", "gridded"])
@@ -147,17 +158,9 @@ def test_rotations_and_reflections_of_the_lattice(name, dim_x, trained, gridded)
         train(model)
     if gridded:
         task = Task((8 * task.xc).round() / 8, task.yc, (8 * task.xt).round() / 8)
-    centre = torch.tensor([31.7, -2.9, 4.1, 0.3], dtype=torch.float64)[:dim_x]
-    if dim_x == 2:
-        elements = D(4).elements()
-        if model.symmetry_group == "SE":
-            elements = elements[:4]
-    else:
-        mirror = -torch.eye(dim_x, dtype=torch.float64)
-        elements = [Motion(mirror, torch.zeros(dim_x, dtype=torch.float64))]
     with model.equivariant():
-        for element in elements:
-            assert equivariance_error(model, task, element.about(centre)) <= 1e-5
+        for motion in lattice_motions(model):
+            assert equivariance_error(model, task, motion) <= 1e-5
         if name.startswith("rcnp"):
             assert equivariance_error(model, task, Euclidean(dim_x).sample()) <= 1e-5
 

@@ -113,6 +113,22 @@ def test_model_and_logs_are_written(tmp_path: Path) -> None:
     assert list((tmp_path / "logs/tensorboard").glob("events*"))
 
 
+class WithCovariates:
+    """Tasks whose covariates are their outputs."""
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        task = SOURCE.batch(batch_size, index, seed)
+        return replace(task, context_covariates=task.yc, target_covariates=task.yt)
+
+
+def test_models_with_covariates_are_trained(tmp_path: Path) -> None:
+    model = TNP(1, 1, attention="spectral", dim=8, heads=2, layers=1, dim_covariates=1)
+    before = deepcopy(model)
+    train(model, WithCovariates(), RECIPE, tmp_path)
+    pairs = zip(model.embed_covariates.parameters(), before.embed_covariates.parameters(), strict=True)
+    assert not any(torch.equal(one, other) for one, other in pairs)
+
+
 def test_training_is_adamw_on_the_stream_with_an_average(tmp_path: Path) -> None:
     """The run does what a plain loop does, except for a few parameters whose gradients are mere round-off."""
     model, plain = small_model(approximate=False), small_model(approximate=False)

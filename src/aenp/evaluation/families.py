@@ -33,6 +33,10 @@ breaking before training.
 - C8 and D8 are exact where a square lattice is: rotations by multiples of 90° and, for D8, reflections. A rotation by
   45° interpolates filters and changes the proportions of the box: its error is that of an untrained network.
 - EquivCNP on the line has symmetric kernels; there, 180° is the reflection.
+- Every family takes `dim_covariates`, the number of covariates of each point, such as its elevation or the kind of an
+  observation. They move along with their points, so that all these symmetries remain. A model sees them beside the
+  outputs of the context, where a ConvCNP smooths an MLP of both beside the outputs, and at each target: in the last
+  MLP, or in the target's token.
 """
 
 

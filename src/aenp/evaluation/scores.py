@@ -119,7 +119,7 @@ def _average(values: Float[Tensor, "tasks target"], task: Task) -> Float[Tensor,
 
 def _context(task: Task) -> Task:
     """The task of predicting the context's own outputs."""
-    return task.with_targets(task.xc, task.yc, task.context_mask)
+    return task.with_targets(task.xc, task.yc, task.context_mask, task.context_covariates)
 
 
 def summary(

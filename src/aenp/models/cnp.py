@@ -9,7 +9,7 @@ from torch import Tensor
 from aenp.likelihoods import Likelihood
 from aenp.nn.coordinates import Coordinates, Domain
 from aenp.nn.mlp import MLP
-from aenp.process import NeuralProcess, Symmetry, Values, masked_mean
+from aenp.process import NeuralProcess, Symmetry, Values, masked_mean, with_covariates
 from aenp.task import Task
 
 
@@ -20,7 +20,7 @@ class CNPState(NamedTuple):
 
 
 class CNP(NeuralProcess):
-    """θ(x) = MLP([r, x]) with r = mean_n MLP([x_n, y_n, 1]), or zero for an empty context.
+    """θ(x) = MLP([r, x, c]) with r = mean_n MLP([x_n, y_n, 1, c_n]), or zero for an empty context; c: covariates.
 
     Args:
         dim_x: input dimension.
@@ -31,6 +31,7 @@ class CNP(NeuralProcess):
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
         domain: the box that positions are scaled to, as for `FixedInputs`; by default they are taken as they are.
         fourier: number of waves for each dimension that are seen beside the position itself.
+        dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
     family = "cnp"
@@ -46,11 +47,12 @@ class CNP(NeuralProcess):
         values: Values = "raw",
         domain: Domain | None = None,
         fourier: int = 0,
+        dim_covariates: int = 0,
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, values=values)
+        super().__init__(dim_x, dim_y, likelihood, values=values, dim_covariates=dim_covariates)
         self.coordinates = Coordinates(dim_x, domain, fourier)
-        self.point = MLP(self.coordinates.size + dim_y + 1, dim, width=dim, hidden=layers)
-        self.head = MLP(dim + self.coordinates.size, self.num_params, width=dim, hidden=layers)
+        self.point = MLP(self.coordinates.size + dim_y + 1 + dim_covariates, dim, width=dim, hidden=layers)
+        self.head = MLP(dim + self.coordinates.size + dim_covariates, self.num_params, width=dim, hidden=layers)
 
     @property
     def symmetry(self) -> Symmetry:
@@ -58,9 +60,14 @@ class CNP(NeuralProcess):
 
     def encode(self, task: Task) -> CNPState:
         y = task.yc.to(self.dtype)
-        points = self.point(torch.cat([self.coordinates(task.xc, y.dtype), y, torch.ones_like(y[..., :1])], dim=-1))
-        return CNPState(masked_mean(points, task))
+        points = torch.cat([self.coordinates(task.xc, y.dtype), y, torch.ones_like(y[..., :1])], dim=-1)
+        return CNPState(masked_mean(self.point(with_covariates(points, task.context_covariates)), task))
 
-    def decode(self, state: CNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+    def decode(
+        self,
+        state: CNPState,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
+    ) -> Float[Tensor, "batch target params"]:
         r = state.r.unsqueeze(1).expand(-1, xt.shape[1], -1)
-        return self.head(torch.cat([r, self.coordinates(xt, r.dtype)], dim=-1))
+        return self.head(with_covariates(torch.cat([r, self.coordinates(xt, r.dtype)], dim=-1), covariates))

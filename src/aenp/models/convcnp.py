@@ -15,8 +15,11 @@ from aenp.nn.convolution import CNN, Convolution, Level, UNet
 from aenp.nn.lattice import Lattice, lattice_anchor
 from aenp.nn.mlp import MLP
 from aenp.nn.set_convolution import FromGrid, ToGrid
-from aenp.process import NeuralProcess, Symmetry, Values, at_least_one, context_mean
+from aenp.process import NeuralProcess, Symmetry, Values, at_least_one, context_mean, with_covariates
 from aenp.task import Task
+
+EMBEDDING = 8
+"Channels that the set convolution has for an embedding of outputs and covariates, at least."
 
 
 class ConvCNPState(NamedTuple):
@@ -31,6 +34,9 @@ class ConvCNP(NeuralProcess):
 
     A new grid is laid around each task and anchored on its context, so the model is exactly equivariant to every
     translation, not only to those of the grid. Beyond the box of its points and a margin a task sees zeros.
+
+    With covariates c, MLP([y, c]) is smoothed beside the outputs y, because their mean alone does not tell apart
+    observations of several kinds in one place; at a target, c stands beside what the last MLP sees.
 
     Args:
         dim_x: input dimension, 1 to 3.
@@ -49,6 +55,7 @@ class ConvCNP(NeuralProcess):
         fixed_inputs: t(x), which makes the model approximately equivariant.
         likelihood: a heteroscedastic Normal by default.
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
+        dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
     family = "convcnp"
@@ -71,8 +78,9 @@ class ConvCNP(NeuralProcess):
         fixed_inputs: FixedInputs | None = None,
         likelihood: Likelihood | None = None,
         values: Values = "raw",
+        dim_covariates: int = 0,
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values)
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values, dim_covariates)
         points_per_unit = {1: 32.0, 2: 8.0, 3: 4.0}[dim_x] if points_per_unit is None else points_per_unit
         self.spacing = _spacing(points_per_unit, dim_x)
         channels = {1: 64, 2: 32, 3: 16}[dim_x] if channels is None else channels
@@ -82,10 +90,14 @@ class ConvCNP(NeuralProcess):
             raise ValueError(f"margin must not be negative; got {margin}")
         self.kernel, self.margin, self.on_grid = kernel, margin, on_grid
         self.to_grid = ToGrid(on_grid)
-        self.embed = MLP(1 + dim_y, channels, width=channels)
+        seen = dim_y + dim_covariates
+        embedding = max(EMBEDDING, 2 * seen) if dim_covariates else 0
+        if dim_covariates:
+            self.embed_point = MLP(seen, embedding, width=channels)
+        self.embed = MLP(1 + dim_y + embedding, channels, width=channels)
         self.network = self._make_network(network, channels, growth, kernel, layers)
         self.from_grid = FromGrid(on_grid, lengthscales)
-        self.head = MLP(channels, self.num_params, width=channels)
+        self.head = MLP(channels + dim_covariates, self.num_params, width=channels)
         self._take_in(channels)
         linear = (max(layer.weight.shape) for layer in self.modules() if isinstance(layer, nn.Linear))
         self.widest = max(self._widest(network, channels, growth, layers), *linear)
@@ -117,9 +129,16 @@ class ConvCNP(NeuralProcess):
 
     def encode(self, task: Task) -> ConvCNPState:
         lattice = self.lattice(task)
-        h = self.embed(self.to_grid(lattice, task.xc, task.yc.to(self.dtype), task.context_mask))
+        h = self.embed(self.to_grid(lattice, task.xc, self._point_values(task), task.context_mask))
         h, levels = self._break_symmetry(lattice, h)
         return ConvCNPState(lattice, self.network(h * levels[0].mask, levels))
+
+    def _point_values(self, task: Task) -> Float[Tensor, "batch context values"]:
+        """What the set convolution smooths: the outputs and, with covariates, an embedding of both."""
+        y = task.yc.to(self.dtype)
+        if task.context_covariates is None:
+            return y
+        return torch.cat([y, self.embed_point(with_covariates(y, task.context_covariates))], dim=-1)
 
     def _break_symmetry(self, lattice: Lattice, h: Tensor) -> tuple[Tensor, list[Level]]:
         """The grid's channels with the fixed inputs added, and what the network needs to know at each resolution."""
@@ -132,9 +151,12 @@ class ConvCNP(NeuralProcess):
         return [2**i for i in range(self.network.stride.bit_length())]
 
     def decode(
-        self, state: ConvCNPState, xt: Float[Tensor, "batch target dim_x"]
+        self,
+        state: ConvCNPState,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
     ) -> Float[Tensor, "batch target params"]:
-        return self.head(self.from_grid(state.lattice, state.h, xt))
+        return self.head(with_covariates(self.from_grid(state.lattice, state.h, xt), covariates))
 
     def lattice(self, task: Task) -> Lattice:
         """The grid for a task: anchored on its context alone, large enough for its context and its targets."""

@@ -94,10 +94,13 @@ class EquivCNP(ConvCNP):
         mean, steps = context_mean(task), node.new_tensor(self.spacing)
         if self.dim_x == 1:  # Half a cell off the mean, a reflection takes blocks of cells to blocks.
             return mean + steps / 2
-        # The node nearest the mean; of two as near, that to which far points and large outputs lean, as they turn too.
+        # The node nearest the mean; of two as near, that to which far points and large values lean, as they turn too.
         x = relative_context(task, mean)
         leans = []
-        for weight in (x.square().sum(dim=-1, keepdim=True), task.yc.to(x.dtype).sum(dim=-1, keepdim=True)):
+        for values in (x.square(), task.yc, task.context_covariates):
+            if values is None:
+                continue
+            weight = values.to(x.dtype).sum(dim=-1, keepdim=True)
             size = (weight * x).norm(dim=-1, keepdim=True).sum(dim=1, keepdim=True)
             leans.append((weight * x).sum(dim=1, keepdim=True) / torch.where(size > 0, size, 1.0))
         return node + steps * ((mean - node) / steps + 0.01 * sum(leans)).round()

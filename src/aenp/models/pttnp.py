@@ -54,6 +54,7 @@ class PTTNP(Transformer):
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
         domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
         fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
+        dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
     family = "pttnp"
@@ -78,8 +79,9 @@ class PTTNP(Transformer):
         values: Values = "raw",
         domain: Domain | None = None,
         fourier: int = 0,
+        dim_covariates: int = 0,
     ) -> None:
-        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier
+        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier, dim_covariates
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
         if form not in ("induced", "perceiver"):
             raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")
@@ -125,10 +127,13 @@ class PTTNP(Transformer):
         return some[:, None].expand(-1, len(self.pseudo_values))
 
     def decode(
-        self, state: PTTNPState, xt: Float[Tensor, "batch target dim_x"]
+        self,
+        state: PTTNPState,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
     ) -> Float[Tensor, "batch target params"]:
         x = self.place(xt - state.anchor)
-        z = self.target_tokens(xt, state.keep)
+        z = self.target_tokens(xt, covariates, state.keep)
         for read, u in zip(self.read_pseudo, state.tokens, strict=True):
             z = read(z, u, x, state.v, state.mask)
         return self.head(z)

@@ -9,7 +9,7 @@ from torch import Tensor
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.nn.mlp import MLP
-from aenp.process import NeuralProcess, Values, context_mean, masked_mean, relative_context
+from aenp.process import NeuralProcess, Values, context_mean, masked_mean, relative_context, with_covariates
 from aenp.task import Task
 
 
@@ -28,7 +28,7 @@ class RCNP(NeuralProcess):
     """θ(x) = MLP(mean_n MLP([g(x, x_n), r_n])) with r_n = mean_m MLP([g(x_n, x_m), z_n, z_m]), z_n = MLP(y_n).
 
     The relation g(x, x') is the difference x − x' (translations) or the distance |x − x'| (rigid motions). With
-    `fixed_inputs`, z_n = MLP(y_n) + W t(x_n).
+    `fixed_inputs`, z_n = MLP(y_n) + W t(x_n). Covariates stand beside y_n in z_n, and beside the mean in θ.
 
     Args:
         dim_x: input dimension.
@@ -38,6 +38,7 @@ class RCNP(NeuralProcess):
         fixed_inputs: t(x), which makes the model approximately equivariant.
         likelihood: a heteroscedastic Normal by default.
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
+        dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
     family = "rcnp"
@@ -52,24 +53,25 @@ class RCNP(NeuralProcess):
         fixed_inputs: FixedInputs | None = None,
         likelihood: Likelihood | None = None,
         values: Values = "raw",
+        dim_covariates: int = 0,
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values)
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values, dim_covariates)
         if relation not in ("difference", "distance"):
             raise ValueError(f"relation must be 'difference' or 'distance'; got {relation!r}")
         self.relation = relation
         self.symmetry_group = "T" if relation == "difference" else "E"
         size = dim_x if relation == "difference" else 1
-        self.embed = MLP(dim_y, dim, width=dim, hidden=1)
+        self.embed = MLP(dim_y + dim_covariates, dim, width=dim, hidden=1)
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
         self.context_pair = MLP(size + 2 * dim, dim, width=dim)
         self.target_pair = MLP(size + dim, dim, width=dim)
-        self.head = MLP(dim, self.num_params, width=dim)
+        self.head = MLP(dim + dim_covariates, self.num_params, width=dim)
 
     def encode(self, task: Task) -> RCNPState:
         anchor = context_mean(task)
         x = relative_context(task, anchor).to(self.dtype)
-        z = self.embed(task.yc.to(self.dtype))
+        z = self.embed(with_covariates(task.yc.to(self.dtype), task.context_covariates))
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(task.batch_size, z.device)
             z = self.inject(z, self.fixed_inputs(task.xc, keep))
@@ -79,11 +81,16 @@ class RCNP(NeuralProcess):
         r = masked_mean(self.context_pair(torch.cat([self._relate(x, x), own, other], dim=-1)), task)
         return RCNPState(anchor, x, r, task)
 
-    def decode(self, state: RCNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+    def decode(
+        self,
+        state: RCNPState,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
+    ) -> Float[Tensor, "batch target params"]:
         x = (xt - state.anchor).to(self.dtype)
         r = state.r.unsqueeze(1).expand(-1, xt.shape[1], -1, -1)
         pairs = self.target_pair(torch.cat([self._relate(x, state.x), r], dim=-1))
-        return self.head(masked_mean(pairs, state.task))
+        return self.head(with_covariates(masked_mean(pairs, state.task), covariates))
 
     def _relate(self, x: Tensor, other: Tensor) -> Float[Tensor, "batch points others size"]:
         difference = x.unsqueeze(2) - other.unsqueeze(1)

@@ -28,7 +28,11 @@ def wavelengths(tasks: Task | Iterable[Task]) -> tuple[float, float]:
     tasks = list(each_task(tasks))
     clouds = _clouds(tasks)
     extent = torch.stack([(cloud.amax(0) - cloud.amin(0)).max() for cloud in clouds]).median().item()
-    contexts = _distinct(task.with_targets(task.xc, None, task.context_mask) for task in tasks if task.xc.shape[1])
+    contexts = _distinct(
+        task.with_targets(task.xc, None, task.context_mask, task.context_covariates)
+        for task in tasks
+        if task.xc.shape[1]
+    )
     shortest = 2 * _spacing([cloud for cloud in contexts if len(cloud) > 1] or clouds)
     return float(f"{shortest:.6g}"), float(f"{max(2 * extent, shortest):.6g}")
 

@@ -13,7 +13,15 @@ from aenp.nn.coordinates import Coordinates, Domain
 from aenp.nn.mlp import MLP
 from aenp.nn.pairwise import PairwiseMLP
 from aenp.nn.spectral import Frequencies, Spectral, Wavelengths
-from aenp.process import NeuralProcess, Symmetry, Values, at_least_one, context_mean, relative_context
+from aenp.process import (
+    NeuralProcess,
+    Symmetry,
+    Values,
+    at_least_one,
+    context_mean,
+    relative_context,
+    with_covariates,
+)
 from aenp.task import Task
 
 
@@ -22,7 +30,8 @@ class Transformer(NeuralProcess):
 
     Without a symmetry, a token is MLP([x, y, 1]) for a context point and MLP([x, 0, 0]) for a target. With it, a
     token is MLP(y) for a context point and one learned vector for every target; positions are seen only as
-    differences, inside the attention.
+    differences, inside the attention. Covariates c stand beside what these MLPs see; the learned vector becomes the
+    sum of it and MLP(c).
     """
 
     inject: Injection
@@ -43,8 +52,9 @@ class Transformer(NeuralProcess):
         values: Values,
         domain: Domain | None,
         fourier: int,
+        dim_covariates: int,
     ) -> None:
-        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values)
+        super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values, dim_covariates)
         if symmetry not in ("none", "exact"):
             raise ValueError(
                 f"symmetry must be 'none' or 'exact'; got {symmetry!r}. For 'approx', give an exact model fixed_inputs"
@@ -63,13 +73,15 @@ class Transformer(NeuralProcess):
         self.sees_positions = symmetry == "none"
         self.dim, self.heads, self.attention = dim, heads, attention
         self.fixed_at_targets = fixed_at_targets
-        seen = dim_y
+        seen = dim_y + dim_covariates
         if self.sees_positions:
             self.coordinates = Coordinates(dim_x, domain, fourier)
             seen += self.coordinates.size + 1
         self.embed = MLP(seen, dim, width=dim)
         if not self.sees_positions:
             self.target_token = nn.Parameter(torch.randn(dim))
+            if dim_covariates:
+                self.embed_covariates = MLP(dim_covariates, dim, width=dim, hidden=1)
             if attention == "spectral":
                 self.frequencies = Frequencies(dim_x, heads, dim // heads, wavelengths)
         self.head = MLP(dim, self.num_params, width=dim)
@@ -94,18 +106,21 @@ class Transformer(NeuralProcess):
         return "none" if self.sees_positions else super().symmetry
 
     def context_tokens(self, task: Task) -> Float[Tensor, "batch context dim"]:
-        yc = task.yc.to(self.dtype)
+        seen = task.yc.to(self.dtype)
         if self.sees_positions:
-            return self.embed(
-                torch.cat([self.coordinates(task.xc, yc.dtype), yc, torch.ones_like(yc[..., :1])], dim=-1)
-            )
-        return self.embed(yc)
+            seen = torch.cat([self.coordinates(task.xc, seen.dtype), seen, torch.ones_like(seen[..., :1])], dim=-1)
+        return self.embed(with_covariates(seen, task.context_covariates))
 
-    def target_tokens(self, xt: Tensor, keep: Tensor | None) -> Float[Tensor, "batch target dim"]:
+    def target_tokens(
+        self, xt: Tensor, covariates: Tensor | None, keep: Tensor | None
+    ) -> Float[Tensor, "batch target dim"]:
         if self.sees_positions:
             x = self.coordinates(xt, self.dtype)
-            return self.embed(torch.cat([x, x.new_zeros(*x.shape[:-1], self.dim_y + 1)], dim=-1))
+            seen = torch.cat([x, x.new_zeros(*x.shape[:-1], self.dim_y + 1)], dim=-1)
+            return self.embed(with_covariates(seen, covariates))
         z = self.target_token.expand(*xt.shape[:-1], -1)
+        if covariates is not None:
+            z = z + self.embed_covariates(covariates.to(self.dtype))
         if self.fixed_inputs is None or not self.fixed_at_targets:
             return z
         return self.inject(z, self.fixed_inputs(xt, keep))
@@ -148,6 +163,7 @@ class TNP(Transformer):
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
         domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
         fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
+        dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
     family = "tnp"
@@ -169,8 +185,9 @@ class TNP(Transformer):
         values: Values = "raw",
         domain: Domain | None = None,
         fourier: int = 0,
+        dim_covariates: int = 0,
     ) -> None:
-        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier
+        common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier, dim_covariates
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
         self.self_attention = nn.ModuleList(self.block() for _ in range(layers))
         self.cross_attention = nn.ModuleList(self.block() for _ in range(layers))
@@ -191,9 +208,14 @@ class TNP(Transformer):
             tokens.append(z)
         return TNPState(anchor, x, tokens, task.context_mask, keep)
 
-    def decode(self, state: TNPState, xt: Float[Tensor, "batch target dim_x"]) -> Float[Tensor, "batch target params"]:
+    def decode(
+        self,
+        state: TNPState,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
+    ) -> Float[Tensor, "batch target params"]:
         x = self.place(xt - state.anchor)
-        z = self.target_tokens(xt, state.keep)
+        z = self.target_tokens(xt, covariates, state.keep)
         for block, context in zip(self.cross_attention, state.tokens, strict=True):
             z = block(z, context, x, state.x, state.mask)
         return self.head(z)
