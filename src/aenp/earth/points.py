@@ -66,7 +66,7 @@ def open_points(
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     for name in (name for name in ("elevation", "value") if name in table):
-        known = without_fills(xr.DataArray(table[name].to_numpy()), f"{where}, {name}")
+        known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
         table = table.assign(**{name: known.values})
     table = table.dropna(subset=[name for name in table if name != "elevation"])
     if table.empty:
