@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -280,3 +281,9 @@ def test_an_unexpected_error_names_its_location(
     assert re.search(
         r"invalid literal .*'b' \(in commands\.py, line \d+; --debug shows more\)", capsys.readouterr().err
     )
+
+
+def test_a_warning_is_one_line(call: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    call("models")
+    assert warnings.formatwarning(UserWarning("told"), UserWarning, "file.py", 1) == "aenp: told\n"

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from difflib import get_close_matches
@@ -65,6 +66,7 @@ def main() -> None:
     if words == ["--version"]:
         print(f"aenp {__version__}")
         return
+    warnings.formatwarning = lambda message, *_, **__: f"aenp: {message}\n"
     logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it also raises
     try:
         parse(words)()

@@ -69,6 +69,20 @@ def test_fewer_targets() -> None:
     assert patches(equal_sizes=True, num_targets=3).batch(2, 0, 0).xt.shape == (2, 3, 2)
 
 
+def test_gaps_of_another_patch_hide_what_is_to_be_predicted() -> None:
+    """Where every second row is missing, they leave all of a patch's rows or none, and else the context is random."""
+    fields = np.where(np.arange(12)[:, None] % 4 < 2, FIELDS, np.nan)
+    batches = [Patches(fields, AXES, size=4, num_context=(1, 1), gaps=1.0).batch(8, index, 0) for index in range(4)]
+    shares = []
+    for one in (batch[k] for batch in batches for k in range(8)):
+        sets = (one.xc, one.context_mask), (one.xt, one.target_mask)
+        rows, predicted = (x[0] if mask is None else x[mask] for x, mask in sets)
+        shares.append(len(rows))
+        assert len(rows) + len(predicted) == 8
+        assert len(rows) == 1 or not set(rows[:, 0].tolist()) & set(predicted[:, 0].tolist())
+    assert {1, 4} == set(shares)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

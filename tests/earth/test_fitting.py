@@ -114,6 +114,40 @@ def test_training_learns_the_field(tmp_path: Path) -> None:
     assert errors[1] < 0.7 * errors[0]
 
 
+def cloudy(side: int = 40) -> tuple[xr.DataArray, xr.DataArray]:
+    """An image with round clouds over a third of it, and what is below them."""
+    axis = np.arange(side)
+    y, x = np.meshgrid(axis, axis, indexing="ij")
+    values = 290 + 3 * np.sin(x / 5) + 3 * np.cos(y / 6 + x / 15)
+    centres = np.random.default_rng(1).uniform(0, side, (side**2 // 110, 2))
+    clouds = (np.hypot(y[..., None] - centres[:, 0], x[..., None] - centres[:, 1]) < 4).any(-1)
+    coords = {"latitude": 40 + 0.1 * axis, "longitude": 0.1 * axis}
+    clear = xr.DataArray(values, dims=tuple(coords), coords=coords, name="sst", attrs={"units": "K"})
+    return clear.where(~clouds), clear
+
+
+@pytest.mark.slow
+def test_an_image_with_gaps_is_filled_by_a_model_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fitting.OPTIONS, "convcnp", {"channels": 16, "layers": 5})
+    image, clear = cloudy(28)
+    filled = fit(image, "convcnp", steps=100).predict(image, image)["mean"]
+    hidden = image.isnull()
+    away = filled - clear, image.mean() - clear
+    error, spread = (float(np.sqrt((each.where(hidden) ** 2).mean())) for each in away)
+    assert 0.2 < float(hidden.mean()) < 0.5 and error < 0.5 * spread
+
+
+@pytest.mark.parametrize("form", ["without time", "with one time", "as a table", "with one time as a table"])
+def test_single_snapshots_have_held_out_blocks(form: str) -> None:
+    image = cloudy()[0]
+    image = image.expand_dims(time=TIMES[:1]) if "one time" in form else image
+    data = prepare(image.to_dataframe().reset_index() if "table" in form else image)
+    values = data.source.values if "table" in form else data.source.fields
+    assert "table" in form or data.source.gaps > 0
+    assert len(values) == 1 and len(data.validation) == 4
+    assert 0 < int(image.count()) - np.isfinite(values).sum() <= 0.1 * int(image.count())
+
+
 @pytest.mark.slow
 def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path) -> None:
     field().to_netcdf(tmp_path / "t2m.nc")

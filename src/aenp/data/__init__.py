@@ -3,9 +3,10 @@
 They depend on tasks, not on models.
 """
 
+from aenp.data.blocks import hold_out_blocks
 from aenp.data.gp import GibbsTasks
 from aenp.data.patches import Patches
 from aenp.data.stream import Stream, TaskSource
 from aenp.data.windows import Windows
 
-__all__ = ["GibbsTasks", "Patches", "Stream", "TaskSource", "Windows"]
+__all__ = ["GibbsTasks", "Patches", "Stream", "TaskSource", "Windows", "hold_out_blocks"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from aenp.task import Task
@@ -27,6 +27,7 @@ class Patches:
         equal_sizes: draw one number of context points for a batch; otherwise each task has its own.
         num_targets: score at most this many of the others, to train faster; by default all.
         min_points: smallest number of values in a patch, where some are missing.
+        gaps: share of the tasks whose context is what the gaps of another patch of the field, moved, leave of a patch.
     """
 
     fields: Any
@@ -36,6 +37,7 @@ class Patches:
     equal_sizes: bool = False
     num_targets: int | None = None
     min_points: int = 2
+    gaps: float = 0.0
 
     def __post_init__(self) -> None:
         if self.context_sizes(self.size**2)[1] >= self.size**2:
@@ -76,10 +78,20 @@ class Patches:
         else:
             raise ValueError(f"no patch of {self.size} × {self.size} points has {self.min_points} values")
         order = rng.permutation(there)
-        x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
         smallest, largest = self.context_sizes(len(order))
         seen = min(smallest + int(share * (largest - smallest + 1)), len(order) - 1)
+        if self.gaps and rng.random() < self.gaps:
+            left = self._left(rng, field)[order]
+            if 0 < left.sum() < len(order):
+                order, seen = np.concatenate([order[left], order[~left]]), int(left.sum())
+        x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
         return split(x, patch[order, None], seen, self.num_targets), field
+
+    def _left(self, rng: np.random.Generator, field: int) -> Bool[ndarray, " points"]:
+        """Which points of a patch are left by the gaps of another patch of the field, moved with its edges joined."""
+        i, j = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1)
+        other = np.asarray(self.fields[field, i : i + self.size, j : j + self.size])
+        return np.roll(~np.isnan(other), rng.integers(self.size, size=2), axis=(0, 1)).ravel()
 
 
 def split(

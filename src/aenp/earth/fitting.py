@@ -16,6 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.arguments import Text, check_limits, number, optional
+from aenp.data.blocks import hold_out_blocks
 from aenp.data.patches import CELLS_PER_UNIT, Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
@@ -23,7 +24,7 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.gridded import open_gridded
 from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.sources import Period, Region
+from aenp.earth.sources import Period, Region, describe, without_fills
 from aenp.fixed_inputs import FixedInputs
 from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
@@ -37,6 +38,8 @@ IN_MEMORY = 2**30
 POINTS_IN_WINDOW = 128
 MIN_POINTS = 8
 "The smallest number of observations in a task."
+BLOCK, WINDOW = 0.5, 2.0
+"Sides of a block that is held out, and of the window around it or around stations, in units of x."
 PLACE = ("latitude", "longitude")
 OPTIONS: dict[str, dict[str, Any]] = {
     "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
@@ -103,7 +106,8 @@ def fit(
 
     Args:
         data: a field `(time, latitude, longitude)` in xarray, or a table with time, latitude, longitude and a
-            value, or a file of either kind.
+            value, or a file of either kind. A curved grid is taken as points. Of a single field with gaps, such as a
+            cloudy image, the model learns to fill these.
         family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
         symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` has no symmetry.
         minutes: how long to train.
@@ -154,10 +158,14 @@ def prepare(
     region: Region | None = None,
     period: Period | None = None,
 ) -> Data:
-    """The data as tasks: the first nine tenths of the dates for training, the others for validation."""
+    """The data as tasks: the first nine tenths of the dates for training, the others for validation.
+
+    Of a single date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is
+    what other gaps like these leave.
+    """
     if is_scattered(data):
         return _from_points(open_points(data, variable, region, period))
-    return _from_field(open_gridded(data, variable, region, period))
+    return _from_field(without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data)))
 
 
 class Normalised:
@@ -175,22 +183,29 @@ class Normalised:
         return self.variable.y(np.asarray(self.field[part])).astype(np.float32)
 
 
+def _in_memory(field: xr.DataArray) -> xr.DataArray:
+    return field.load() if field.nbytes <= IN_MEMORY else field
+
+
 def _from_field(field: xr.DataArray) -> Data:
     """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
     if min(field.shape[1:]) < 4:
         raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
     field = field.assign_coords(longitude=unwrap_longitudes(field.longitude.values)).sortby("longitude")
     latitude, longitude = field.latitude.values, field.longitude.values
-    if field.nbytes <= IN_MEMORY:
-        field = field.load()
     steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
     frame = _frame(latitude, longitude, steps, CELLS_PER_UNIT * max(steps), field.mean(), field.std(), field)
     axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
+    gaps = 0.5 if len(field) == 1 and bool(field.isnull().any()) else 0.0
 
     def patches(values: Any) -> Patches:
-        return Patches(values, axes, min(32, *field.shape[1:]), (0.01, 1 / 3), equal_sizes=True, num_targets=256)
+        size = min(32, *field.shape[1:])
+        return Patches(values, axes, size, (0.01, 1 / 3), equal_sizes=True, num_targets=256, gaps=gaps)
 
-    return _data(patches, Normalised(field.data, frame.variables[0]), frame)
+    values = Normalised(field.data, frame.variables[0])
+    if len(field) == 1:
+        return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame)
+    return _data(patches, values, frame)
 
 
 def _from_points(table: pd.DataFrame) -> Data:
@@ -213,7 +228,11 @@ def _from_points(table: pd.DataFrame) -> Data:
     frame = _frame(latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, name)
     places = frame.x({"latitude": latitude, "longitude": longitude})
     scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
-    return _data(lambda values: Windows(values, places, extent=2.0, min_points=MIN_POINTS), scaled, frame)
+
+    def windows(values: ndarray) -> Windows:
+        return Windows(values, places, WINDOW, min_points=MIN_POINTS)
+
+    return _single(windows, scaled[0], places, frame) if len(scaled) == 1 else _data(windows, scaled, frame)
 
 
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
@@ -253,6 +272,12 @@ def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
     if not np.issubdtype(times.dtype, np.datetime64):
         return None
     return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))
+
+
+def _single(make: Callable[[Any], TaskSource], values: ndarray, places: ndarray, frame: Frame) -> Data:
+    """The values of one date, of which some blocks are for validation."""
+    kept, validation = hold_out_blocks(values, places, BLOCK, WINDOW)
+    return Data(make(kept[None]), validation, frame)
 
 
 def _data(make: Callable[[Any], TaskSource], values: Any, frame: Frame) -> Data:

@@ -16,12 +16,14 @@ from aenp.earth.sources import (
     converted,
     describe,
     find,
+    further_dimensions,
     inside,
     no_data,
     open_dataset,
     pick,
     units_of,
     with_coordinates,
+    without_fills,
     wrap,
 )
 
@@ -34,7 +36,8 @@ def open_gridded(
     """The field as `(time, latitude, longitude)`: all ascending, longitudes in [−180, 180), with its own attributes.
 
     Data are read in chunks, only when they are needed. A field without time has one step, without a date. In a region
-    across the date line longitudes continue beyond 180.
+    across the date line longitudes continue beyond 180. Dates of other calendars become those of the common one, as
+    `common_dates` tells.
 
     Args:
         source: a NetCDF, GRIB or Zarr file, or an xarray object.
@@ -51,7 +54,8 @@ def open_gridded(
     field = whole.assign_coords(longitude=_replaced(whole.longitude, wrap(whole.longitude.values, region)))
     for name in (name for name in DIMS if name in field.coords):
         field = _ascending(field, name)
-        field = _where(field, name, inside(name, field[name].values, region, period))
+        known = field[name].notnull().values
+        field = _where(field, name, known & inside(name, field[name].values, region, period))
     if 0 in field.shape:
         raise no_data(where, region, period, {name: whole[name] for name in DIMS if name in whole.coords})
     return field
@@ -78,7 +82,7 @@ def elevation_at(topography: FieldLike, latitude: ArrayLike, longitude: ArrayLik
         field[0].isel(latitude=(("i", "point"), rows), longitude=(("j", "point"), columns)).transpose("i", "j", ...)
     )
     weights = np.stack([1 - u, u])[:, None] * np.stack([1 - v, v])
-    heights = np.where(weights == 0, 0.0, weights * corners.values).sum((0, 1))
+    heights = np.where(weights == 0, 0.0, weights * without_fills(corners, where).values).sum((0, 1))
     heights = np.where(in_rows & in_columns, heights, np.nan).reshape(y.shape)
     return converted(heights, units_of(field.attrs), "m", f"elevation from {where}")
 
@@ -126,8 +130,7 @@ def _check_dimensions(field: xr.DataArray, found: Mapping[str, str], where: str)
         raise ValueError(f"{where}: {' and '.join(names)} share the dimension {shared[0]}, so it is not a grid{points}")
     extra = {str(d): size for d, size in field.sizes.items() if d not in used}
     if extra:
-        raise ValueError(f"{where}: {field.name} has further dimensions {extra}; select one index of each, and give "
-                         "times as dates")  # fmt: skip
+        raise further_dimensions(where, field.name, extra)
 
 
 def _replaced(coordinate: xr.DataArray, values: ndarray) -> xr.DataArray:

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from aenp.earth.gridded import open_gridded
 from aenp.earth.places import CF, PlacesLike, open_places
-from aenp.earth.sources import find
+from aenp.earth.sources import common_dates, find
 from aenp.evaluation.plots import save_figure
 
 EFFECT = "RdBu_r"
@@ -54,9 +54,10 @@ def map_prediction(
     prediction = prediction.rename({f"{prefix}{name}": name for name in PANELS if f"{prefix}{name}" in prediction})
     time = find(prediction.coords, "time")
     if time is not None:
-        when = pd.Timestamp(prediction[time].values.min())
-        if prediction[time].ndim:
-            first, along = np.flatnonzero(prediction[time] == when), prediction[time].dims[0]
+        dates = common_dates(prediction[time])
+        when = pd.Timestamp(dates.values.min())
+        if dates.ndim:
+            first, along = np.flatnonzero(dates == when), dates.dims[0]
             alone = all(along not in prediction[find(prediction.coords, kind)].dims for kind in CF)
             prediction = prediction.isel({along: first[0] if alone else first})
         observed = observed[observed["time"] == when] if "time" in observed else observed

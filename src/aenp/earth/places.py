@@ -17,6 +17,7 @@ from aenp.earth.points import TITLE, is_table, read_table, utc
 from aenp.earth.sources import (
     NAMES,
     check_degrees,
+    common_dates,
     converted,
     describe,
     find,
@@ -156,12 +157,21 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> P
     labels = {names[kind]: own[kind].assign_attrs(cf | own[kind].attrs) for kind, cf in CF.items()}
     beside = (name for name, values in dataset.coords.items() if set(values.dims) == set(latitude.dims))
     labels |= {str(name): dataset[name].reset_coords(drop=True) for name in beside if _is_text(dataset[name])}
-    time = _times(own.get("time"), latitude, observed, where, any_time)
+    dates = common_dates(own["time"]) if "time" in own else None
+    time = _times(dates, latitude, observed, where, any_time)
     if time is not None:
         coordinates = {"time": time, **coordinates}
-        if "time" in names:
-            labels[names["time"]] = time
+        if dates is not None:
+            labels[names["time"]] = _as_given(time, dates, own["time"])
     return Places(coordinates, labels, dataset.chunks)
+
+
+def _as_given(time: xr.DataArray, dates: xr.DataArray, given: xr.DataArray) -> xr.DataArray:
+    """The times in the target's own calendar."""
+    if dates is given:
+        return time
+    own = dict(zip(dates.values.ravel(), given.values.ravel(), strict=True))
+    return xr.DataArray(np.vectorize(own.get, otypes=[object])(time.values), dims=time.dims, attrs=time.attrs)
 
 
 def _times(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,9 +15,11 @@ from aenp.earth.sources import (
     Period,
     Region,
     check_degrees,
+    common_dates,
     converted,
     describe,
     find,
+    further_dimensions,
     inside,
     no_data,
     open_dataset,
@@ -24,9 +27,12 @@ from aenp.earth.sources import (
     same_variable,
     units_of,
     with_coordinates,
+    without_fills,
     wrap,
 )
 
+MAX_ROWS = 5e7
+"The largest number of values of a data set that are read as points, some 2 GB."
 COLUMNS = ("time", "latitude", "longitude", "elevation", "value")
 TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
@@ -41,8 +47,9 @@ def open_points(
 ) -> pd.DataFrame:
     """A row for each observation, without NaN: `latitude`, `longitude`, `value`, and `time` and `elevation` if known.
 
-    Longitudes are in [−180, 180), or beyond 180 in a region across the date line; times are UTC. `attrs` has the
-    `name` of the variable, and its `units` and `long_name` if known.
+    Longitudes are in [−180, 180), or beyond 180 in a region across the date line; times are UTC, those of other
+    calendars as `common_dates` tells. Several values of one time and place become their mean. `attrs` has the `name` of
+    the variable, and its `units` and `long_name` if known.
 
     Args:
         source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
@@ -58,6 +65,9 @@ def open_points(
         table = _from_dataset(open_dataset(source), variable, region, period, where)
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
+    for name in (name for name in ("elevation", "value") if name in table):
+        known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
+        table = table.assign(**{name: known.values})
     table = table.dropna(subset=[name for name in table if name != "elevation"])
     if table.empty:
         raise ValueError(f"{where} has no rows with a value")
@@ -70,7 +80,22 @@ def open_points(
         raise no_data(
             where, region, period, {name: table[name] for name in table if name not in ("elevation", "value")}
         )
-    return chosen.reset_index(drop=True)
+    return _each_once(chosen.reset_index(drop=True), where)
+
+
+def _each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
+    """One row for each time and place, with the mean of its values; if these differ, a warning says so."""
+    keys = [name for name in table if name != "value"]
+    if not table.duplicated(keys).any():
+        return table
+    values = table.groupby(keys, dropna=False, sort=False)["value"]
+    if differing := int((values.nunique() > 1).sum()):
+        warnings.warn(
+            f"{where}: {differing} times and places have different values; their means are used", stacklevel=3
+        )
+    once = values.mean().reset_index()
+    once.attrs = table.attrs
+    return once
 
 
 def is_table(source: PointsLike) -> bool:
@@ -173,7 +198,9 @@ def _numbers(column: pd.Series, where: str) -> pd.Series:
 
 
 def utc(column: pd.Series, where: str) -> pd.Series:
-    """The dates in UTC, without a time zone."""
+    """The dates in UTC, without a time zone, in the common calendar."""
+    if column.dtype == object:
+        column = pd.Series(common_dates(xr.DataArray(column.to_numpy())).values, column.index, name=column.name)
     if pd.api.types.is_numeric_dtype(column):
         raise ValueError(
             f"{where}: times are numbers, such as {column.iloc[:1].tolist()}; give dates such as 2019-03-01"
@@ -195,13 +222,19 @@ def _from_dataset(
     field = field.drop_vars([name for name in field.coords if name not in found])
     extra = {str(d): n for d, n in field.sizes.items() if n > 1 and all(d not in field[name].dims for name in found)}
     if extra:
-        raise ValueError(f"{where}: {field.name} has further dimensions {extra}; select one index of each")
+        raise further_dimensions(where, field.name, extra)
     for name, kind in found.items():
         values = wrap(field[name].values, region) if kind == "longitude" else field[name].values
-        if values.ndim == 1:
-            field = field.isel({field[name].dims[0]: inside(kind, values, region, period)})
+        keep = xr.DataArray(inside(kind, values, region, period), dims=field[name].dims)
+        for along in keep.dims:
+            field = field.isel({along: keep.any([d for d in keep.dims if d != along]).values})
     if 0 in field.shape:
         raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind != "elevation"})
+    if field.size > MAX_ROWS:
+        raise ValueError(
+            f"{where}: {field.name} has {field.size:.3g} values, too many for a table of points; choose a smaller "
+            "region or period, or every tenth time"
+        )
     # Only what was found: a dimension may have the name of a coordinate that stands for something else.
     table = field.to_dataframe(name="value").reset_index()[[*found, "value"]].rename(columns=found)
     for name in (name for name, kind in found.items() if kind == "elevation"):

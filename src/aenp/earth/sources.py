@@ -1,11 +1,14 @@
 """What a file or data set holds: its variable, where its coordinates are, in which units, and the requested part."""
 
 import os
+import warnings
 from collections.abc import Mapping
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import cftime  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -13,6 +16,8 @@ from cf_units import Unit, suppress_errors  # type: ignore[import-untyped]
 from cf_xarray.criteria import coordinate_criteria
 from jaxtyping import Bool
 from numpy import ndarray
+
+from aenp.checks import LIMIT
 
 NAMES = {
     "latitude": ("latitude", "lat", "nav_lat", "y"),
@@ -29,6 +34,11 @@ TEMPERATURES = {"t2m", "2t", "t2", "tas", "tair", "air", "temp", "temperature", 
 "Names of one variable in different products."
 LETTERS = {"k": "K", "c": "degC", "f": "degF"}
 "Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
+DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancillary_variables")
+"Attributes by which a variable names others that describe it."
+FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
+         -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0)  # fmt: skip
+"What files hold in place of missing values, the largest first."
 TOLERANCE = 1e-4
 "Degrees by which a point may lie outside a region: coordinates are often rounded to 32 bits."
 
@@ -56,9 +66,13 @@ def open_dataset(source: FieldLike) -> xr.Dataset:
         raise FileNotFoundError(f"{path} does not exist")
     options = _backend(path)
     try:
-        return xr.open_dataset(path, chunks="auto", decode_timedelta=False, **options)
+        with warnings.catch_warnings(action="ignore", category=xr.SerializationWarning):  # of dates before 1678
+            return xr.open_dataset(path, chunks="auto", decode_timedelta=False, **options)
     except OSError as error:
         raise OSError(f"{path} is damaged or unreadable: {error}") from error
+    except ValueError as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{path} cannot be decoded: {told}; open it with xarray, and give the result") from error
 
 
 def _backend(path: Path) -> dict[str, Any]:
@@ -78,6 +92,8 @@ def _backend(path: Path) -> dict[str, Any]:
         return {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}}
     if start[:3] == b"CDF" or start == b"\x89HDF":
         return {}
+    if not start:
+        raise ValueError(f"{path} is empty; write or download it again")
     raise ValueError(f"{path} is not NetCDF, GRIB or Zarr: it begins with {start!r}. A table must end in .csv")
 
 
@@ -94,44 +110,121 @@ def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
         for name, values in named.items():
             if str(values.attrs.get(attribute)).lower() in expected:
                 return name
-    lower = {name.lower(): name for name, values in named.items() if not _is_length(values, kind)}
+    lower = {name.lower(): name for name, values in named.items() if not _is_of_map(values, kind)}
     return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
 
 
 def _may_be(values: xr.DataArray, kind: str) -> bool:
-    return np.issubdtype(values.dtype, np.datetime64 if kind == "time" else np.number)
+    if kind == "time":
+        return np.issubdtype(values.dtype, np.datetime64) or _is_of_model(values)
+    return np.issubdtype(values.dtype, np.number)
 
 
-def _is_length(values: xr.DataArray, kind: str) -> bool:
-    """Whether the units are not those of an angle, as for x and y of a map projection."""
-    units = str(values.attrs.get("units", ""))
-    return "units" in CRITERIA[kind] and bool(units) and not units.lower().startswith("deg")
+def _is_of_model(times: xr.DataArray) -> bool:
+    """Whether these are dates in a calendar of climate models, or too far from now for others."""
+    if times.dtype != object or not times.size:
+        return False
+    return isinstance(times.isel(dict.fromkeys(times.dims, 0)).values.item(), cftime.datetime)
+
+
+def common_dates(times: xr.DataArray) -> xr.DataArray:
+    """The times in the common calendar: the same date or, from a year of 360 days, the day as far into the year.
+
+    So they keep their order and season, each day of such a year has a day of its own, and 29 February in a year
+    that has none is 1 March.
+    """
+    if not _is_of_model(times):
+        return times
+    dates = [_common_date(each) for each in times.values.ravel()]
+    return xr.DataArray(np.array(dates, "datetime64[us]").reshape(times.shape), dims=times.dims, attrs=times.attrs)
+
+
+def _common_date(time: Any) -> np.datetime64:
+    year = np.datetime64(time.year - 1970, "Y")
+    if time.calendar == "360_day":
+        first, following = (each.astype("datetime64[D]") for each in (year, year + 1))
+        day = first + round((following - first).astype(int) * time.dayofyr / 360) - 1
+    else:
+        day = (year.astype("datetime64[M]") + time.month - 1).astype("datetime64[D]") + time.day - 1
+    clock = timedelta(hours=time.hour, minutes=time.minute, seconds=time.second, microseconds=time.microsecond)
+    return day + np.timedelta64(clock)
+
+
+def _is_of_map(values: xr.DataArray, kind: str) -> bool:
+    """Whether this is x or y of a map projection, a length, or a latitude or longitude from a rotated pole."""
+    units, standard_name = (str(values.attrs.get(key, "")).lower() for key in ("units", "standard_name"))
+    is_length = "units" in CRITERIA[kind] and bool(units) and not units.startswith("deg")
+    return is_length or standard_name.startswith(("grid_", "projection_"))
 
 
 def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
-    """The data set, with coordinates that are stored as variables turned into coordinates."""
-    found = (find(dataset.data_vars, kind) for kind in kinds if find(dataset.coords, kind) is None)
-    return dataset.set_coords([name for name in found if name is not None])
+    """The data set, with coordinates that are stored as variables turned into coordinates, and radians into degrees."""
+    found = (find(dataset.data_vars, kind) for kind in kinds if _lacks(dataset, kind))
+    dataset = dataset.set_coords([name for name in found if name is not None])
+    names = (find(dataset.coords, kind) for kind in ("latitude", "longitude"))
+    angles = [dataset[name] for name in names if name and str(dataset[name].attrs.get("units")).startswith("rad")]
+    return dataset.assign_coords(
+        {each.name: (each.dims, np.rad2deg(each.values), each.attrs | {"units": "degrees"}) for each in angles}
+    )
+
+
+def _lacks(dataset: xr.Dataset, kind: str) -> bool:
+    """Whether no coordinate is of this kind, or only one such as `x`, which may count the cells of a curved grid."""
+    name = find(dataset.coords, kind)
+    return name is None or name.lower() in ("x", "y")
 
 
 def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
-    """The variable with this name, this CF standard name, or this name in another product."""
-    usable = {str(name): values for name, values in dataset.data_vars.items() if _is_placed(values)}
-    if not usable:
+    """The variable with this name, this CF standard name, or this name in another product, with common dates."""
+    placed = {str(name): values for name, values in dataset.data_vars.items() if _is_placed(values)}
+    if not placed:
         raise ValueError(
             f"{where} has no variable with latitude and longitude; it has {_shapes(dataset)}. "
             "Name the coordinates latitude and longitude, or give them the units degrees_north and degrees_east"
         )
+    usable = {name: values for name, values in placed.items() if values.dtype.kind in "fiub"}
+    if not usable:
+        raise ValueError(f"{where} has no numbers, but {_types(placed)}; convert them with .astype(float)")
+    return _readable(usable[_choice(dataset, usable, variable, where)])
+
+
+def _choice(dataset: xr.Dataset, usable: Mapping[str, xr.DataArray], variable: str | None, where: str) -> str:
+    """The name of the variable that is meant."""
     if variable is None:
-        if len(usable) > 1:
-            raise ValueError(f"{where} has several variables, {', '.join(usable)}; choose one with `variable`")
-        return next(iter(usable.values()))
+        describing = _describing(dataset)
+        names = [name for name in usable if name not in describing] or list(usable)
+        if len(names) > 1:
+            raise ValueError(f"{where} has several variables, {', '.join(names)}; choose one with `variable`")
+        return names[0]
     if variable in usable:
-        return usable[variable]
-    matches = [v for name, v in usable.items() if any(same_variable(variable, n) for n in _all_names(name, v))]
+        return variable
+    matches = [name for name, v in usable.items() if any(same_variable(variable, n) for n in _all_names(name, v))]
     if len(matches) != 1:
         raise NoSuchVariable(f"{where} has no variable {variable!r}; choose `variable` from {', '.join(usable)}")
     return matches[0]
+
+
+def _describing(dataset: xr.Dataset) -> set[str]:
+    """The variables that only describe others, such as bounds of cells, their areas, or a map projection."""
+    attributes = [values.attrs | values.encoding for values in dataset.variables.values()]
+    return {name for each in attributes for key in DESCRIBING for name in str(each.get(key, "")).split()}
+
+
+def _readable(field: xr.DataArray) -> xr.DataArray:
+    """The field with common dates, and with numbers whose sums do not overflow."""
+    time = find(field.coords, "time")
+    if time is not None and field[time].dtype == object:
+        field = field.assign_coords({time: common_dates(field[time])})
+    return field.astype(np.float32) if field.dtype == np.float16 else field
+
+
+def further_dimensions(where: str, name: Any, sizes: Mapping[str, int]) -> ValueError:
+    """The error for a field with dimensions besides latitude, longitude and time."""
+    first = next(iter(sizes))
+    return ValueError(
+        f"{where}: {name} has further dimensions {dict(sizes)}; select one index of each, as in .isel({first}=0), "
+        "and give times as dates"
+    )
 
 
 def _is_placed(values: xr.DataArray) -> bool:
@@ -141,6 +234,10 @@ def _is_placed(values: xr.DataArray) -> bool:
 def _shapes(dataset: xr.Dataset) -> str:
     shapes = (f"{name}({', '.join(map(str, values.dims))})" for name, values in dataset.variables.items())
     return ", ".join(shapes) or "nothing"
+
+
+def _types(variables: Mapping[str, xr.DataArray]) -> str:
+    return ", ".join(f"{name} of type {values.dtype}" for name, values in variables.items())
 
 
 def _all_names(name: str, values: xr.DataArray) -> tuple[str, ...]:
@@ -219,10 +316,14 @@ def _instants(period: Period) -> tuple[np.datetime64, np.datetime64]:
 
 def check_degrees(latitude: ndarray, longitude: ndarray, where: str) -> None:
     """Raises an error if these cannot be degrees."""
-    for kind, values, low, high in (("latitude", latitude, -90, 90), ("longitude", longitude, -360, 360)):
-        if values.size and (np.nanmin(values) < low - TOLERANCE or np.nanmax(values) > high + TOLERANCE):
-            found = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
-            raise ValueError(f"{where}: its {kind} ranges from {found}, not valid degrees; give coordinates in degrees")
+    for kind, coordinate, low, high in (("latitude", latitude, -90, 90), ("longitude", longitude, -360, 540)):
+        values = coordinate[~np.isnan(coordinate)]
+        if values.size and (values.min() < low - TOLERANCE or values.max() > high + TOLERANCE):
+            found = f"{values.min():.6g} to {values.max():.6g}"
+            raise ValueError(
+                f"{where}: its {kind} ranges from {found}, not valid degrees; give coordinates in degrees, and check "
+                "that latitude and longitude are not swapped"
+            )
 
 
 def no_data(where: str, region: Region | None, period: Period | None, coordinates: Mapping[str, Any]) -> ValueError:
@@ -241,3 +342,28 @@ def _extent(coordinates: Mapping[str, Any]) -> str:
         times = pd.to_datetime(values["time"].ravel())
         text.append(f"time {times.min():%Y-%m-%d %H:%M} to {times.max():%Y-%m-%d %H:%M}")
     return ", ".join(text)
+
+
+def without_fills(values: xr.DataArray, where: str) -> xr.DataArray:
+    """The values with NaN in place of undeclared fill values, and a warning that names these.
+
+    Infinite numbers are such values, and the usual ones where they are huge, or further from the others than these are
+    from each other and from zero.
+    """
+    low, high = _ends(values)
+    for fill in FILLS:
+        if not np.isclose((low, high), fill, rtol=1e-5, atol=0).any():
+            continue
+        rest = values.where(np.isfinite(values) if np.isinf(fill) else abs(values - fill) > 1e-5 * abs(fill))
+        smallest, largest = _ends(rest)
+        away = max(smallest - fill, fill - largest)
+        if abs(fill) > LIMIT or away > max(largest - smallest, abs(smallest), abs(largest)):
+            others = "there are no others" if np.isnan(away) else f"the others are {smallest:g} to {largest:g}"
+            count = int(values.count() - rest.count())
+            warnings.warn(f"{where}: {count} values of {fill:g} are taken as missing; {others}", stacklevel=2)
+            values, low, high = rest, smallest, largest
+    return values
+
+
+def _ends(values: xr.DataArray) -> tuple[float, float]:
+    return (float(values.min()), float(values.max())) if values.size else (np.nan, np.nan)
