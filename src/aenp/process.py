@@ -88,6 +88,11 @@ class NeuralProcess(Configured, nn.Module, ABC):
             raise ValueError(f"values must be one of {', '.join(get_args(Values))}; got {values!r}")
         self.dim_x, self.dim_y, self.values = dim_x, dim_y, values
         self.likelihood = likelihood or Normal()
+        if values != "raw" and not self.likelihood.relative:
+            raise ValueError(
+                f"values={values!r} moves outputs, but likelihood={type(self.likelihood).__name__}() has bounds that "
+                "must stay where they are; use values='raw'"
+            )
         self.fixed_inputs = fixed_inputs
         self.num_params = dim_y * self.likelihood.num_params
 

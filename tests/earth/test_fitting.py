@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import xarray as xr
 
 from aenp.earth import fitting
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit, prepare
 from aenp.earth.frame import Frame
+from aenp.evaluation.metrics import crps
 
 TIMES = pd.date_range("2020-01-01", periods=20)
 
@@ -114,6 +116,51 @@ def test_training_learns_the_field(tmp_path: Path) -> None:
     assert errors[1] < 0.7 * errors[0]
 
 
+def rain() -> xr.DataArray:
+    """Showers that move from day to day, in mm: most places are dry, with traces of drizzle and round-off."""
+    rng = np.random.default_rng(1)
+    x, y = 0.5 * np.arange(16), 0.5 * np.arange(16)[:, None]
+    showers = np.zeros((60, 16, 16))
+    for _ in range(3):
+        centre = rng.uniform(0, 8, (2, 60, 1, 1))
+        showers += rng.gamma(2.0, 8.0, (60, 1, 1)) * np.exp(-((x - centre[0]) ** 2 + (y - centre[1]) ** 2) / 2)
+    values = np.where(showers > 1, showers - 1, 0.0)
+    values[0, 0, 0], values[1, 0, 0] = 1e-12, -1e-9
+    coords = {"time": pd.date_range("2020-01-01", periods=60), "latitude": 40 + y[:, 0], "longitude": x}
+    return xr.DataArray(values, dims=tuple(coords), coords=coords, name="tp", attrs={"units": "mm"})
+
+
+def test_rain_is_never_negative_and_scores_better_than_with_a_normal() -> None:
+    models = {name: fit(rain(), "convcnp", steps=60, likelihood=name) for name in ("normal", "precipitation")}
+    scores = {}
+    for name, model in models.items():
+        values = []
+        for task in prepare(rain(), likelihood=name).validation:
+            with torch.no_grad():
+                values.append(crps(model.process(task), task.yt).mean())
+        scores[name] = float(torch.stack(values).mean())
+    assert scores["precipitation"] < 0.97 * scores["normal"], scores
+    wet = models["precipitation"]
+    some = rain().isel(time=[55]).to_dataframe().sample(60, random_state=0).reset_index()
+    result = wet.predict(some, rain().isel(time=[55]), quantiles=(0.01, 0.5, 0.99), samples=2)
+    assert wet.process.values == "raw" and wet.frame.variables[0].mean == 0
+    assert (result["quantiles"] >= 0).all() and (result["mean"] >= 0).all() and (result["samples"] >= 0).all()
+    zero = result["probability_of_zero"]
+    assert ((zero >= 0) & (zero <= 1)).all() and zero.attrs["units"] == "1"
+    assert (result["quantiles"].sel(quantile=0.5).where(zero > 0.51, drop=True).fillna(0) == 0).all()
+    dry = rain().isel(time=[55]) == 0
+    assert zero.where(dry).mean() > zero.where(~dry).mean() + 0.2
+
+
+def test_bounded_values_stay_between_their_bounds() -> None:
+    humidity = (60 + 20 * (field() - 291)).clip(0, 100).assign_attrs(units="%")
+    model = fit(humidity, "tnp", steps=2, likelihood="bounded")
+    few = humidity.to_dataframe().dropna().sample(200, random_state=0).reset_index()
+    quantiles = model.predict(few, humidity.isel(time=[0]), quantiles=(0.01, 0.99))["quantiles"]
+    assert (quantiles >= 0).all() and (quantiles <= 100).all() and (quantiles[1] > quantiles[0]).all()
+    assert prepare(humidity / 100, likelihood="bounded", bounds=(0, 1)).frame.variables[0].high == 1
+
+
 @pytest.mark.slow
 def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path) -> None:
     field().to_netcdf(tmp_path / "t2m.nc")
@@ -122,9 +169,12 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
     assert "aenp predict --weights" in call("fit", tmp_path / "t2m.nc", "--steps", 2, "--out", out)
     call("fit", tmp_path / "t2m.nc", "--steps", 3, "--out", out, "--resume")
     files = ("--context", tmp_path / "stations.csv", "--out", tmp_path / "pred.nc", "--plot", tmp_path / "map.png")
+    files += ("--quantiles", 0.05, 0.95, "--samples", 2)
     printed = call("predict", "--weights", out / "model.safetensors", "--target", tmp_path / "t2m.nc", *files)
     assert printed.split() == [str(tmp_path / "pred.nc"), str(tmp_path / "map.png")]
-    assert xr.open_dataset(tmp_path / "pred.nc")["mean"].shape == (20, 10, 12)
+    prediction = xr.open_dataset(tmp_path / "pred.nc")
+    assert prediction["mean"].shape == (20, 10, 12)
+    assert prediction["quantiles"].shape == prediction["samples"].shape == (2, 20, 10, 12)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +185,11 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"region": (0.0, 1.0, 0.0, 1.0)}, "no data in region"),
         ({"region": (40.0, 41.0, 0.0, 1.0)}, "at least 4 × 4 points"),
         ({"variable": "rain"}, "no variable 'rain'"),
+        ({"likelihood": "gamma"}, "likelihood must be one of normal, precipitation, bounded; got 'gamma'"),
+        ({"bounds": (0, 1)}, "bounds are for likelihood='bounded'; got 'normal'"),
+        ({"likelihood": "bounded"}, "bounds of t2m in 'K' are not known; give them"),
+        ({"likelihood": "bounded", "bounds": (0, 1)}, "t2m must lie between 0 and 1 K; got values from"),
+        ({"likelihood": "precipitation", "data": field() - 300}, "t2m must lie between 0 and inf"),
         ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
         ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round these"),
     ],
