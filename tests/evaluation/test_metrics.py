@@ -9,7 +9,7 @@ from torch.distributions import Categorical, Distribution, Laplace, MixtureSameF
 from aenp import TNP, Bounded, FixedInputs, NonNegative
 from aenp.data import GibbsTasks
 from aenp.distributions import CensoredNormal
-from aenp.evaluation.metrics import covered, crps, energy_score, equivariance_deviation, pit
+from aenp.evaluation.metrics import covered, crps, energy_score, equivariance_deviation, pit, variogram_score
 from aenp.likelihoods import Likelihood
 from aenp.process import Predictions
 
@@ -76,17 +76,19 @@ def test_a_value_with_more_mass_than_the_level_is_covered() -> None:
     assert covered(prediction, zero, 0.5).all() and not covered(prediction, zero + 1, 0.9).any()
 
 
-def test_an_energy_score_sees_how_targets_are_related() -> None:
+def test_scores_of_samples_see_how_targets_are_related() -> None:
     """Of samples with the same marginals, those that are related as the truth is have the best score."""
     torch.manual_seed(0)
     covariance = torch.tensor([[1.0, 0.95], [0.95, 1.0]])
     y = MultivariateNormal(torch.zeros(2), covariance).sample((4000,)).unsqueeze(-1)
-    scores = []
+    scores, variograms = [], []
     for factor in (1.0, 0.0, -1.0):
         related = covariance * torch.tensor([[1.0, factor], [factor, 1.0]])
         samples = MultivariateNormal(torch.zeros(2), related).sample((20, 4000)).unsqueeze(-1)
         scores.append(energy_score(samples, y).mean().item())
+        variograms.append(variogram_score(samples, y).mean().item())
     assert scores[0] < scores[1] - 0.01 < scores[2] - 0.02
+    assert 2 * variograms[0] < variograms[1] < variograms[2]
     with pytest.raises(ValueError, match="at least two samples; got 1"):
         energy_score(y[None], y)
 

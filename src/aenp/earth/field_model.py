@@ -16,7 +16,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
-from scipy.spatial import KDTree
+from scipy.spatial import KDTree  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from aenp._version import __version__

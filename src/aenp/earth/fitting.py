@@ -194,9 +194,10 @@ def _variable(
         return Variable(name, mean, std, units, long_name)
     if likelihood == "precipitation":
         return Variable(name, 0.0, std, units, long_name, low=0.0)
-    low, high = bounds or BOUNDS.get(units, (None, None))
-    if low is None or high is None:
+    known = bounds or BOUNDS.get(units)
+    if known is None:
         raise ValueError(f"bounds of {name} in {units!r} are not known; give them, such as bounds=(0, 100)")
+    low, high = known
     return Variable(name, low, high - low, units, long_name, low, high)
 
 

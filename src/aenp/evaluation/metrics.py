@@ -84,6 +84,20 @@ def energy_score(
     return near - between / 2
 
 
+def variogram_score(
+    samples: Float[Tensor, "samples *batch targets dim_y"], y: Float[Tensor, "*batch targets dim_y"]
+) -> Float[Tensor, "*batch"]:
+    """The mean over pairs of targets of (√|y_i − y_j| − E√|Y_i − Y_j|)², which sees relations where levels hide them.
+
+    Smaller is better.
+    """
+
+    def roots(values: Tensor) -> Tensor:
+        return (values.unsqueeze(-2) - values.unsqueeze(-3)).abs().sqrt()
+
+    return (roots(y) - torch.stack([roots(each) for each in samples]).mean(0)).square().mean((-3, -2, -1))
+
+
 def pit(
     prediction: Distribution, y: Float[Tensor, "*shape"], generator: torch.Generator | None = None
 ) -> Float[Tensor, "*shape"]:
