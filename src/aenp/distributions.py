@@ -24,15 +24,15 @@ def quadrature(like: Tensor) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " n
 
 
 class CensoredNormal(Distribution):
-    """Y = g(Z) with Z ~ N(loc, scale²), but `low` where g(Z) is less, and `high` where it is more.
+    """Y = g(Z) with Z ~ N(loc, scale²), but `low` where Z < g⁻¹(low), and `high` where Z > g⁻¹(high).
 
-    So the bounds have mass, P(Y = low) = P(g(Z) ≤ low), and between them there is a density; `log_prob` is the
+    So the bounds have mass, P(Y = low) = P(Z ≤ g⁻¹(low)), and between them there is a density; `log_prob` is the
     logarithm of the one or the other, and −∞ beyond the bounds.
 
     Args:
         loc: mean of Z.
         scale: standard deviation of Z.
-        transform: g, increasing, with a finite slope at the bounds.
+        transform: g, which increases between the bounds, with a finite slope at them.
         low: the smallest value.
         high: the largest value, which may be infinite.
     """

@@ -104,7 +104,7 @@ class NormalMixture(Likelihood):
 
 
 class NonNegative(Likelihood):
-    """y = max(0, z + z²/2) with z ~ N(μ, σ²), for what is often exactly zero: precipitation, smoke.
+    """y = z + z²/2 where z > 0 and else 0, with z ~ N(μ, σ²), for what is often exactly zero: precipitation, smoke.
 
     Zero has the probability Φ(−μ/σ). Above, y grows like z where it is small and like z² where it is large, so that its
     tail is as long as a Gamma's, while its density stays bounded at small values. Outputs must not be negative, and be
