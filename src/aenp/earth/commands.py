@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from aenp.arguments import File, Flag, Seed, Text, check_apart, check_place, number
+from aenp.arguments import File, Flag, Seed, Text, check_apart, check_place, number, optional
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.output import check_output, write_prediction
@@ -51,7 +51,7 @@ def predict(
     elevation: File = None,
     plot: File = None,
     coast: File = None,
-    quantiles: Annotated[tuple[float, ...], arg(metavar="P ...")] = (),
+    quantiles: Annotated[tuple[float, ...], optional("P ...")] = (),
     samples: Annotated[int, number(int, 0, 10**4)] = 0,
     seed: Seed = 0,
 ) -> None:
