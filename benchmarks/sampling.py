@@ -81,9 +81,8 @@ def main(
 Written by `python -m benchmarks.sampling`: {machine()}.
 
 {samples} samples of {targets} targets from `{model}`, on one core, timed for a context of 32 points. Energy score
-and variogram score, smaller is better, are means over {tasks} tasks of the Gibbs experiment; the first hardly sees how
-targets are related, the second does. The plain chain draws one target after another in random order. Differences are to
-the plain chain on the same tasks.
+and variogram score, smaller is better, are means over {tasks} tasks of the Gibbs experiment. The plain chain draws one
+target after another in random order. Differences are to the plain chain on the same tasks.
 
 {markdown_table(HEADER, rows)}
 """
