@@ -1,6 +1,7 @@
 """The plain formulations that the library's own are measured against."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 import aenp
@@ -30,3 +31,18 @@ def plain_formula(model: aenp.TNP) -> aenp.TNP:
     for block in (*model.self_attention, *model.cross_attention):
         block.attention.kernel = PlainPairwise(block.attention.kernel)
     return model
+
+
+@torch.no_grad()
+def plain_chain(
+    model: aenp.NeuralProcess, task: aenp.Task, num_samples: int
+) -> Float[Tensor, "samples batch target dim_y"]:
+    """Coherent samples as they are defined: one target after another, in random order."""
+    grown = aenp.Task.stack([task.with_targets(task.xt)] * num_samples)
+    samples = torch.empty(len(grown), task.xt.shape[1], task.dim_y)
+    for n in torch.randperm(task.xt.shape[1]).tolist():
+        x = grown.xt[:, n : n + 1]
+        samples[:, n : n + 1] = y = model(grown.xc, grown.yc, x).sample()
+        xc, yc = torch.cat([grown.xc, x], dim=1), torch.cat([grown.yc, y], dim=1)
+        grown = aenp.Task(xc, yc, grown.xt)
+    return samples.unflatten(0, (num_samples, -1))

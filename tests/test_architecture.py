@@ -21,7 +21,7 @@ PACKAGE = Path(aenp.__file__).parent
 LAYERS = [
     {"_version"},
     {"__init__"},
-    {"configured", "arguments", "checks"},
+    {"configured", "arguments", "checks", "distributions"},
     {"symmetry"},
     {"nn"},
     {"task"},

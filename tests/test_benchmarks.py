@@ -135,6 +135,16 @@ def test_smoke_compares_the_same_plume(tmp_path: Path) -> None:
     assert float(rows[-1][-1]) < 1e-6
 
 
+@pytest.mark.slow
+def test_sampling_compares_methods_on_the_same_tasks(tmp_path: Path) -> None:
+    toy = ("--targets", 4, "--samples", 3, "--points", 2, "--tasks", 2, "--seconds", 0)
+    files = written(tmp_path, "benchmarks.sampling", *toy)
+    rows = table(files["sampling.md"].read_text(), "method")
+    methods = ["plain chain", "`ar_sample`", "`ar_sample`, points=2", "independent draws"]
+    assert set(files) == {"sampling.md"} and [row[0] for row in rows] == methods
+    assert rows[0][2] == "1.0 ×" and all(math.isfinite(float(row[3])) for row in rows)
+
+
 def test_steps_take_turns() -> None:
     order = list[str]()
     times = interleaved_times({name: lambda name=name: order.append(name) for name in "abc"}, seconds=0)

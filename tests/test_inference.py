@@ -4,6 +4,7 @@ import torch
 import aenp
 from aenp import Task
 from aenp.evaluation.metrics import covered, crps, equivariance_error
+from aenp.inference import spread
 from aenp.symmetry import Translation
 from catalogue import CASES, build, random_task
 
@@ -68,7 +69,7 @@ class Copycat(aenp.CNP):
         mask = torch.ones_like(task.yc) if task.context_mask is None else task.context_mask[..., None].float()
         return (task.yc * mask).sum(1) / mask.sum(1).clamp(min=1), mask.sum(1)[:, :1]
 
-    def decode(self, state, xt, covariates=None):
+    def decode(self, state, xt):
         mean, count = state
         raw = torch.where(count > 0, -30.0, 1.0).expand(-1, 1)
         return torch.cat([mean, raw], -1)[:, None].expand(-1, xt.shape[1], -1)
@@ -110,6 +111,68 @@ def test_samples_take_their_covariates_along():
     for kind in (0, 1):
         assert samples[:, kinds.flatten() == kind].std(dim=1).max() < 0.01
     assert (samples[:, 0] - samples[:, 1]).std() > 0.5
+
+
+class GaussianProcess(aenp.CNP):
+    """The exact predictions of a Gaussian process with kernel exp(−|x − x'|² / 2ℓ²) and noise."""
+
+    lengthscale, noise = 0.5, 0.1
+
+    def covariance(self, a, b):
+        return torch.exp(-torch.cdist(a, b).square() / (2 * self.lengthscale**2))
+
+    def encode(self, task):
+        return task
+
+    def decode(self, state, xt):
+        noisy = self.noise**2 * torch.eye(state.xc.shape[1], dtype=state.xc.dtype)
+        cross = self.covariance(xt, state.xc)
+        weights = torch.linalg.solve(self.covariance(state.xc, state.xc) + noisy, cross.mT).mT
+        variance = 1 + self.noise**2 - (weights * cross).sum(-1, keepdim=True)
+        stddev = variance.clamp(min=1e-4).sqrt()
+        return torch.cat([weights @ state.yc.to(weights), torch.expm1(stddev - self.likelihood.min_scale).log()], -1)
+
+
+def gaussian_samples(lengthscale, **options):
+    """Many samples at scattered places given two observations, and the mean and covariance that they should have."""
+    model = GaussianProcess(1, 1)
+    model.lengthscale = lengthscale
+    torch.manual_seed(0)
+    xc, xt = torch.tensor([[[0.3], [2.1]]]).double(), 4 * torch.rand(1, 40, 1).double()
+    task = Task(xc, torch.tensor([[[1.0], [-1.0]]]).double(), xt)
+    samples = aenp.ar_sample(model, task, 3000, **options)[:, 0, :, 0]
+    noisy = model.noise**2 * torch.eye(2).double()
+    weights = model.covariance(xt, xc) @ torch.linalg.inv(model.covariance(xc, xc) + noisy)
+    covariance = model.covariance(xt, xt) - weights @ model.covariance(xc, xt)
+    return samples, (weights @ task.yc)[0, :, 0], covariance[0], model.noise**2 * torch.eye(40).double()
+
+
+@pytest.mark.parametrize("points", [None, 25])
+def test_samples_of_a_gaussian_process_have_its_covariance(points):
+    """Although several targets are drawn at a time, and the last of them independently."""
+    samples, mean, covariance, noise = gaussian_samples(0.5, points=points)
+    torch.testing.assert_close(samples.mean(0), mean, rtol=0, atol=0.1)
+    torch.testing.assert_close(samples.T.cov(), covariance + noise, rtol=0, atol=0.12)
+
+
+def test_samples_without_noise_are_smooth_fields():
+    samples, mean, covariance, _ = gaussian_samples(1.0, points=20, noise=False)
+    torch.testing.assert_close(samples.mean(0), mean, rtol=0, atol=0.1)
+    torch.testing.assert_close(samples.T.cov(), covariance, rtol=0, atol=0.12)
+
+
+def test_samples_are_drawn_from_coarse_to_fine():
+    x = torch.tensor([0.0, 0.1, 1.0, 2.1, 3.9, 4.0]).view(1, 6, 1)
+    task = Task(x[:, :0], x[:, :0], x)
+    assert spread(task, 4).tolist() == [[0, 5, 3, 2]]
+    assert spread(Task(x[:, 5:], x[:, 5:], x), 3).tolist() == [[0, 3, 2]]
+    masked = Task(x[:, 5:], x[:, 5:], x, target_mask=torch.tensor([[False, True, True, True, False, True]]))
+    assert spread(masked, 6).tolist() == [[1, 3, 2, 5, 0, 4]]
+
+
+def test_samples_are_drawn_at_a_number_of_points():
+    with pytest.raises(ValueError, match=r"points, .* must be at least 1; got 0"):
+        aenp.ar_sample(build("cnp", 1), random_task(1), 2, points=0)
 
 
 def test_points_per_unit_of_a_lattice():
@@ -227,8 +290,8 @@ def test_a_likelihood_needs_all_its_numbers():
 def test_scores_refuse_unsupported_predictions_and_values():
     y = torch.zeros(4)
     for score in (crps, lambda prediction, y: covered(prediction, y, 0.9)):
-        with pytest.raises(ValueError, match="a Normal or a mixture of Normals; got Laplace"):
-            score(torch.distributions.Laplace(y, 1.0), y)
+        with pytest.raises(ValueError, match="must have a cdf, as those of aenp's likelihoods do; got StudentT"):
+            score(torch.distributions.StudentT(3 + y), y)
         with pytest.raises(ValueError, match=r"the prediction's shape \(4,\) and finite values; got shape \(2, 4\)"):
             score(torch.distributions.Normal(y, 1.0), y.expand(2, 4))
         with pytest.raises(ValueError, match="1 of its values not finite"):

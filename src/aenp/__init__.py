@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from aenp.earth.fitting import fit
     from aenp.fixed_inputs import FixedInputs
     from aenp.inference import ar_sample, loglik, predict
-    from aenp.likelihoods import Normal, NormalMixture
+    from aenp.likelihoods import Bounded, NonNegative, Normal, NormalMixture
     from aenp.models.cnp import CNP
     from aenp.models.convcnp import ConvCNP
     from aenp.models.equivcnp import EquivCNP
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from aenp.task import Task
 
 PUBLIC = {
+    "Bounded": "likelihoods",
     "CNP": "models.cnp",
     "ConvCNP": "models.convcnp",
     "EquivCNP": "models.equivcnp",
     "FieldModel": "earth.field_model",
     "FixedInputs": "fixed_inputs",
     "NeuralProcess": "process",
+    "NonNegative": "likelihoods",
     "Normal": "likelihoods",
     "NormalMixture": "likelihoods",
     "PTTNP": "models.pttnp",

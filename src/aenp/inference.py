@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -42,56 +42,107 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
     with torch.no_grad(), evaluating(model):
         state = model.encode(task)
         parts = [slice(start, start + chunk) for start in range(0, task.xt.shape[1], chunk)]
-        raw = torch.cat([model.decode(state, *_targets(task, part)) for part in parts], dim=1)
+        raw = torch.cat([model.decode(state, *task.at_targets(part)) for part in parts], dim=1)
         return model.likelihood(raw, unit)
 
 
-def ar_sample(model: NeuralProcess, task: Task, num_samples: int) -> Float[Tensor, "samples batch target dim_y"]:
-    """Coherent samples: y_n ~ p(y_n | x_n, D_c ∪ {(x_m, y_m) already drawn}), in a new random order for each call.
+def ar_sample(
+    model: NeuralProcess, task: Task, num_samples: int, points: int | None = None, noise: bool = True
+) -> Float[Tensor, "samples batch target dim_y"]:
+    """Coherent samples: y_n ~ p(y_n | x_n, D_c ∪ {(x_m, y_m) already drawn}), from coarse to fine.
 
     Independent draws from a model's marginals are not coherent; draws one after another, each conditioned on those
-    before it, are. Takes one pass through the model for each target. Masked targets come out as NaN.
+    before it, are. Each target drawn is the farthest from the context and from those drawn before, and as their number
+    grows several are drawn at a time, a third as many as there are: they are far apart, with others between them. So
+    the number of passes through the model grows with the logarithm of that of the targets. Masked targets come out as
+    NaN.
 
     Args:
         model: any neural process; used in evaluation mode.
         task: the context and the targets.
         num_samples: how many samples of each task.
+        points: how many targets are drawn in this way; by default all. The others are then drawn independently given
+            these, which is coherent if what these leave open is mostly noise.
+        noise: if False, a sample is the median at every target given the values drawn: a field as smooth as the
+            model's predictions, without the noise of single observations and what the drawn points leave open.
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}")
+    if points is not None and points < 1:
+        raise ValueError(f"points, the number of targets drawn one after another, must be at least 1; got {points}")
     task = model.task(task)
-    task = replace(task, yc=task.yc.to(torch.promote_types(task.yc.dtype, torch.float32)))
-    grown = Task.stack([replace(task, yt=None)] * num_samples)
-    xt, target_mask = grown.xt, grown.target_mask
-    drawn = torch.ones_like(xt[..., 0], dtype=torch.bool) if target_mask is None else target_mask
-    samples = grown.yc.new_full((len(grown), xt.shape[1], task.dim_y), torch.nan)
-    with torch.no_grad(), evaluating(model):
-        for n in torch.randperm(xt.shape[1]).tolist():
-            now = slice(n, n + 1)
-            # The task holds all targets at every step, so that a model with a grid uses the same one each time.
-            seen, unit = model.normalise(grown)
-            place, covariates = _targets(grown, now)
-            prediction = model.likelihood(model.decode(model.encode(seen), place, covariates), unit)
-            y = torch.where(drawn[:, now, None], prediction.sample().to(samples.dtype), torch.nan)
-            samples[:, now] = y
-            grown = replace(
-                grown,
-                xc=torch.cat([grown.xc, place], dim=1),
-                yc=torch.cat([grown.yc, y], dim=1),
-                context_mask=_joined(grown.context_mask, drawn[:, now]),
-                context_covariates=_joined(grown.context_covariates, covariates),
-            )
+    targets = task.xt.shape[1]
+    order = spread(task, min(points or targets, targets))
+    grown = ar_context(model, task, num_samples, order)
+    drawn = grown.yc[:, task.xc.shape[1] :]
+    samples = drawn.new_empty(len(grown), targets, task.dim_y)
+    if not noise or order.shape[1] < targets:
+        prediction = predict(model, grown)
+        samples = (prediction.sample() if noise else median(prediction)).to(drawn)
+    if noise:
+        samples = samples.scatter(1, order.repeat(num_samples, 1).unsqueeze(-1).expand_as(drawn), drawn)
+    if grown.target_mask is not None:
+        samples = torch.where(grown.target_mask.unsqueeze(-1), samples, torch.nan)
     return samples.unflatten(0, (num_samples, -1))
 
 
-def _targets(task: Task, part: slice) -> tuple[Tensor, Tensor | None]:
-    """Places and covariates of some of the targets."""
-    return task.xt[:, part], None if task.target_covariates is None else task.target_covariates[:, part]
+def ar_context(model: NeuralProcess, task: Task, num_samples: int, order: Int[Tensor, "batch points"]) -> Task:
+    """The task `num_samples` times, each with values drawn at its targets of these numbers as further context."""
+    precise = task.yc.to(torch.promote_types(task.yc.dtype, torch.float32))
+    grown = Task.stack([replace(task, yc=precise, yt=None)] * num_samples)
+    order = order.repeat(num_samples, 1)
+    chain = grown.some_targets(order)
+    counts = _mask(chain.xt, chain.target_mask)
+    start = 0
+    with torch.no_grad(), evaluating(model):
+        while start < order.shape[1]:
+            now = slice(start, start + 1 + start // 3)
+            # The task holds all targets at every step, so that a model with a grid uses the same one each time.
+            seen, unit = model.normalise(grown)
+            part, known = chain.at_targets(now), grown.context_covariates
+            y = model.likelihood(model.decode(model.encode(seen), *part), unit).sample()
+            grown = replace(
+                grown,
+                xc=torch.cat([grown.xc, part[0]], dim=1),
+                yc=torch.cat([grown.yc, y.to(grown.yc)], dim=1),
+                context_mask=torch.cat([_mask(grown.xc, grown.context_mask), counts[:, now]], dim=1),
+                context_covariates=None if known is None else torch.cat([known, part[1]], dim=1),
+            )
+            start = now.stop
+    return grown
 
 
-def _joined(points: Tensor | None, more: Tensor | None) -> Tensor | None:
-    """What is known of some points and of more; None where nothing is known of the first."""
-    return None if points is None or more is None else torch.cat([points, more], dim=1)
+def spread(task: Task, points: int) -> Int[Tensor, "batch points"]:
+    """The numbers of `points` targets of each task, each the farthest from the context and from those before it.
+
+    Covariates count like coordinates, so that of several kinds of observation each comes early. Masked targets come
+    last.
+    """
+    xc = torch.cat([each for each in (task.xc, task.context_covariates) if each is not None], dim=-1)
+    xt = torch.cat(task.at_targets(), dim=-1)
+    context, targets = _mask(xc, task.context_mask), _mask(xt, task.target_mask)
+    distance = torch.where(targets, torch.inf, -1.0).to(xt)
+    for n in range(xc.shape[1]):
+        nearer = torch.minimum(distance, torch.linalg.vector_norm(xt - xc[:, n : n + 1], dim=-1))
+        distance = torch.where(context[:, n : n + 1], nearer, distance)
+    chosen = []
+    for _ in range(points):
+        farthest = distance.argmax(dim=1, keepdim=True)
+        chosen.append(farthest)
+        x = xt.take_along_dim(farthest.unsqueeze(-1), 1)
+        distance = torch.minimum(distance, torch.linalg.vector_norm(xt - x, dim=-1))
+        distance = distance.scatter(1, farthest, -2.0)
+    return torch.cat(chosen, dim=1)
+
+
+def median(prediction: Distribution) -> Float[Tensor, "batch target dim_y"]:
+    """The y with P(Y ≤ y) = ½ at each target."""
+    return prediction.icdf(prediction.mean.new_tensor(0.5))
+
+
+def _mask(x: Tensor, mask: Tensor | None) -> Bool[Tensor, "batch points"]:
+    """The mask, or that of points that all count."""
+    return torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
 
 
 @contextmanager

@@ -2,17 +2,30 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import AffineTransform, Categorical, Distribution, MixtureSameFamily, TransformedDistribution
+from torch.distributions import (
+    AffineTransform,
+    Categorical,
+    ComposeTransform,
+    Distribution,
+    MixtureSameFamily,
+    PowerTransform,
+    SigmoidTransform,
+    TransformedDistribution,
+)
 from torch.distributions import Normal as TorchNormal
 from torch.nn.functional import softplus
 
 from aenp.checks import check_floating
 from aenp.configured import Configured
+from aenp.distributions import CensoredNormal, Mixture
+
+MARGIN = 0.05
+"How far a logistic curve reaches beyond the bounds of a quantity at either end, as a share of its own height."
 
 
 class Unit(NamedTuple):
@@ -30,6 +43,8 @@ class Likelihood(Configured, ABC):
     """
 
     num_params: int
+    relative: ClassVar[bool] = True
+    "Whether outputs may be counted from the mean of a task's context, and in its standard deviation."
     mutable = ("min_scale",)
 
     def __init__(self, min_scale: float = 1e-3) -> None:
@@ -80,12 +95,61 @@ class NormalMixture(Likelihood):
             raise ValueError(f"a mixture needs at least one component; got {components}")
         self.components, self.num_params = components, 3 * components
 
-    def distribution(self, raw: Float[Tensor, "batch points dim_y params"]) -> MixtureSameFamily:
+    def distribution(self, raw: Float[Tensor, "batch points dim_y params"]) -> Mixture:
         weights, means, scales = raw.unflatten(-1, (3, self.components)).unbind(-2)
         # Fixed, distinct offsets: components that start out equal would stay equal.
         means = means + torch.linspace(-1, 1, self.components + 2).to(means)[1:-1]
         normals = TorchNormal(means, self._scale(scales), validate_args=False)
-        return MixtureSameFamily(Categorical(logits=weights, validate_args=False), normals, validate_args=False)
+        return Mixture(Categorical(logits=weights, validate_args=False), normals, validate_args=False)
+
+
+class NonNegative(Likelihood):
+    """y = z + z²/2 where z > 0 and else 0, with z ~ N(μ, σ²), for what is often exactly zero: precipitation, smoke.
+
+    Zero has the probability Φ(−μ/σ). Above, y grows like z where it is small and like z² where it is large, so that its
+    tail is as long as a Gamma's, while its density stays bounded at small values. Outputs must not be negative, and be
+    scaled so that typical ones are near 1; the network sees them as they are, `values="raw"`.
+
+    Args:
+        min_scale: the smallest standard deviation σ.
+    """
+
+    num_params = 2
+    relative = False
+    transform = ComposeTransform(
+        [AffineTransform(1.0, 1.0), PowerTransform(torch.tensor(2.0)), AffineTransform(-0.5, 0.5)]
+    )
+
+    def distribution(self, raw: Float[Tensor, "batch points dim_y 2"]) -> CensoredNormal:
+        return CensoredNormal(raw[..., 0], self._scale(raw[..., 1]), self.transform, 0.0)
+
+
+class Bounded(Likelihood):
+    """y = low + (high − low) · s(z) with z ~ N(μ, σ²), for what has two bounds: relative humidity, cloud cover.
+
+    s is a logistic curve that reaches 5 % beyond 0 and 1 and is cut there. So both bounds have probabilities of their
+    own, and values exactly at them, such as a clear sky, are no limiting case. The network sees outputs as they are,
+    `values="raw"`.
+
+    Args:
+        low: the smallest possible value.
+        high: the largest.
+        min_scale: the smallest standard deviation σ.
+    """
+
+    num_params = 2
+    relative = False
+
+    def __init__(self, low: float = 0.0, high: float = 1.0, min_scale: float = 1e-3) -> None:
+        super().__init__(min_scale)
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f"low and high must be finite and low < high; got {low} and {high}")
+        self.low, self.high = low, high
+        height = (high - low) * (1 + 2 * MARGIN)
+        self.transform = ComposeTransform([SigmoidTransform(), AffineTransform(low - MARGIN * (high - low), height)])
+
+    def distribution(self, raw: Float[Tensor, "batch points dim_y 2"]) -> CensoredNormal:
+        return CensoredNormal(raw[..., 0], self._scale(raw[..., 1]), self.transform, self.low, self.high)
 
 
 def in_unit(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distribution:
@@ -94,5 +158,5 @@ def in_unit(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distrib
         return TorchNormal(shift + scale * distribution.mean, scale * distribution.stddev, validate_args=False)
     if isinstance(distribution, MixtureSameFamily):
         components = in_unit(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
-        return MixtureSameFamily(distribution.mixture_distribution, components, validate_args=False)
+        return Mixture(distribution.mixture_distribution, components, validate_args=False)
     return TransformedDistribution(distribution, AffineTransform(shift, scale), validate_args=False)

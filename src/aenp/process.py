@@ -94,6 +94,11 @@ class NeuralProcess(Configured, nn.Module, ABC):
             raise ValueError(f"dim_covariates must not be negative; got {dim_covariates}")
         self.dim_x, self.dim_y, self.dim_covariates, self.values = dim_x, dim_y, dim_covariates, values
         self.likelihood = likelihood or Normal()
+        if values != "raw" and not self.likelihood.relative:
+            raise ValueError(
+                f"values={values!r} moves outputs, but likelihood={type(self.likelihood).__name__}() has bounds that "
+                "must stay where they are; use values='raw'"
+            )
         self.fixed_inputs = fixed_inputs
         self.num_params = dim_y * self.likelihood.num_params
 
@@ -108,7 +113,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
         xt: Float[Tensor, "batch target dim_x"],
         covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
     ) -> Float[Tensor, "batch target params"]:
-        """The raw parameters of the likelihood at each target, given the targets' covariates in a model with them."""
+        """The raw parameters of the likelihood at each target; a model without covariates needs no such argument."""
 
     def forward(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Distribution:
         """The predictive distribution at the targets, elementwise over `(batch, target points, dim_y)`.
@@ -119,7 +124,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
             xt: target inputs, `(batch, target points, dim_x)`.
         """
         task, unit = self.normalise(self.task(xc, yc, xt))
-        return self.likelihood(self.decode(self.encode(task), task.xt, task.target_covariates), unit)
+        return self.likelihood(self.decode(self.encode(task), *task.at_targets()), unit)
 
     def task(self, xc: Tensor | Task, yc: Tensor | None = None, xt: Tensor | None = None) -> Task:
         """The task that the arguments of a call describe, checked against this model."""

@@ -114,6 +114,20 @@ class Task:
         """The same context with other targets."""
         return replace(self, xt=xt, yt=yt, target_mask=target_mask, target_covariates=target_covariates)
 
+    def some_targets(self, index: Tensor) -> "Task":
+        """The same context with only the targets of these numbers, `(batch, targets)`."""
+        values = {name: getattr(self, name) for name in ("xt", "yt", "target_covariates")}
+        chosen = {
+            name: value.take_along_dim(index.unsqueeze(-1), 1) for name, value in values.items() if value is not None
+        }
+        mask = None if self.target_mask is None else self.target_mask.take_along_dim(index, 1)
+        return replace(self, **chosen, target_mask=mask)
+
+    def at_targets(self, part: slice = slice(None)) -> tuple[Tensor, ...]:
+        """What a model's `decode` sees of some of the targets: their places and, if there are any, covariates."""
+        places = self.xt[:, part]
+        return (places,) if self.target_covariates is None else (places, self.target_covariates[:, part])
+
     @classmethod
     def stack(cls, tasks: Iterable["Task"]) -> "Task":
         """One batch of tasks of unequal sizes: shorter sets are padded, and the padding is masked."""

@@ -96,6 +96,100 @@ def test_predictions_are_those_of_the_process_in_the_users_units(model: FieldMod
     assert result["mean"].attrs["units"] == "K" and "CF-" in result.attrs["Conventions"]
 
 
+def test_quantiles_are_those_of_the_process_in_the_users_units(model: FieldModel, two_variables: FieldModel) -> None:
+    result = model.predict(stations(), GRID, quantiles=(0.05, 0.5, 0.95))
+    assert result["quantiles"].dims == ("quantile", "latitude", "longitude")
+    deviations = (result["quantiles"] - result["mean"]) / result["std"]
+    for probability, expected in ((0.05, -1.6449), (0.5, 0.0), (0.95, 1.6449)):
+        assert np.allclose(deviations.sel(quantile=probability), expected, atol=1e-2)
+    assert result["quantiles"].attrs["units"] == "K" and "probability_of_zero" not in result
+    table = stations().assign(rain=2.0)
+    several = two_variables.predict(table, GRID, quantiles=[0.5], samples=2)
+    for name in ("t2m", "rain"):
+        assert np.allclose(several[f"{name}_quantiles"][0], several[f"{name}_mean"], rtol=1e-4)
+        assert several[f"{name}_samples"].shape == (2, 5, 7)
+
+
+class Smooth(aenp.CNP):
+    """The exact predictions of a Gaussian process in the plane, with little noise."""
+
+    def encode(self, task: aenp.Task) -> aenp.Task:
+        return task
+
+    def decode(self, state: aenp.Task, xt: torch.Tensor) -> torch.Tensor:
+        def covariance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.exp(-torch.cdist(a, b).square() / 2)
+
+        known = covariance(state.xc, state.xc) + 1e-3 * torch.eye(state.xc.shape[1], dtype=torch.float64)
+        cross = covariance(xt, state.xc)
+        weights = torch.linalg.solve(known, cross.mT).mT
+        variance = (1 - (weights * cross).sum(-1, keepdim=True)).clamp(min=1e-4)
+        return torch.cat([weights @ state.yc.double(), torch.expm1(variance.sqrt() - 1e-3).log()], -1)
+
+
+def test_samples_are_fields_that_differ_as_much_as_the_prediction_says() -> None:
+    """They agree with the observations, and differ elsewhere, by the predicted standard deviation, smoothly."""
+    model, table = FieldModel(Smooth(2, 1), FRAME), stations(3)
+    result = model.predict(
+        table, {"latitude": np.arange(30.0, 60.0, 3), "longitude": np.arange(-20.0, 20.0, 4)}, samples=200
+    )
+    samples = result["samples"]
+    assert samples.dims == ("sample", "latitude", "longitude") and samples.sizes["sample"] == 200
+    assert np.allclose(samples.std("sample"), result["std"], rtol=0.25, atol=0.3)
+    assert np.allclose(samples.mean("sample"), result["mean"], atol=1.5)
+    assert (samples.diff("longitude").std("sample") < 1.1 * result["std"].max()).all()
+    there = model.predict(table, table[["lat", "lon"]], samples=5)
+    assert np.allclose(there["samples"], table["t2m"], atol=0.5)
+
+
+def test_samples_follow_their_seed_and_leave_that_of_torch_alone(model: FieldModel) -> None:
+    state = torch.get_rng_state()
+    first, again, other = (model.predict(stations(), GRID, samples=3, seed=seed)["samples"] for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert first.equals(again) and not np.allclose(first, other)
+    assert not np.allclose(first[0], first[1])
+
+
+def test_quantiles_and_samples_of_a_lazy_grid_are_lazy_and_the_same(model: FieldModel) -> None:
+    asked = {"quantiles": (0.1, 0.9), "samples": 2}
+    grid = xr.DataArray(np.zeros((5, 7)), coords=GRID, dims=tuple(GRID), name="z")
+    whole, lazy = model.predict(stations(), grid, **asked), model.predict(stations(), grid.chunk(latitude=2), **asked)
+    for name in asked:
+        assert whole[name].chunks is None and lazy[name].chunks is not None
+        assert np.allclose(lazy[name].compute(), whole[name], rtol=0, atol=1e-3)
+
+
+def test_samples_of_a_large_grid_are_drawn_at_some_of_its_places(
+    model: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(field_model, "CANDIDATES", 9)
+    result = model.predict(stations(), {"latitude": [42.0], "longitude": np.linspace(-4, 4, 200)}, samples=2)
+    assert np.isfinite(result["samples"]).all()
+
+
+def test_a_table_of_quantiles_has_a_row_for_each_place(model: FieldModel, tmp_path: Path) -> None:
+    result = model.predict(stations(), GRID, quantiles=(0.05, 0.5), samples=2)
+    write_prediction(result, tmp_path / "p.csv")
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert len(table) == 35 and {"quantile_0.05", "quantile_0.5", "sample_0", "sample_1"} <= set(table)
+    assert np.allclose(table["quantile_0.05"], result["quantiles"][0].values.ravel(), rtol=1e-5)
+    write_prediction(result, tmp_path / "p.nc")
+    assert open_dataset(tmp_path / "p.nc")["samples"].shape == (2, 5, 7)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"quantiles": (0.0, 0.5)}, "different probabilities between 0 and 1; got"),
+        ({"quantiles": (0.5, 0.5)}, "different probabilities between 0 and 1; got"),
+        ({"samples": -1}, "samples must not be negative; got -1"),
+    ],
+)
+def test_impossible_quantiles_and_samples_raise(model: FieldModel, asked: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.predict(stations(), GRID, **asked)  # type: ignore[arg-type]
+
+
 def test_a_context_in_other_units_is_converted(model: FieldModel) -> None:
     celsius = stations().assign(t2m=lambda t: t["t2m"] - 273.15).rename(columns={"t2m": "t2m [°C]"})
     expected, result = (model.predict(table, GRID) for table in (stations(), celsius))

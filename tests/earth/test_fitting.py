@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import xarray as xr
 
 from aenp.earth import fitting
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit, prepare
 from aenp.earth.frame import Frame
+from aenp.evaluation.metrics import crps
 
 TIMES = pd.date_range("2020-01-01", periods=20)
 
@@ -148,6 +150,54 @@ def test_single_snapshots_have_held_out_blocks(form: str) -> None:
     assert 0 < int(image.count()) - np.isfinite(values).sum() <= 0.1 * int(image.count())
 
 
+def rain() -> xr.DataArray:
+    """Showers that move from day to day, in mm: most places are dry, with traces of drizzle and round-off."""
+    rng = np.random.default_rng(1)
+    x, y = 0.5 * np.arange(16), 0.5 * np.arange(16)[:, None]
+    showers = np.zeros((60, 16, 16))
+    for _ in range(3):
+        centre = rng.uniform(0, 8, (2, 60, 1, 1))
+        showers += rng.gamma(2.0, 8.0, (60, 1, 1)) * np.exp(-((x - centre[0]) ** 2 + (y - centre[1]) ** 2) / 2)
+    values = np.where(showers > 1, showers - 1, 0.0)
+    values[0, 0, 0], values[1, 0, 0] = 1e-12, -1e-9
+    coords = {"time": pd.date_range("2020-01-01", periods=60), "latitude": 40 + y[:, 0], "longitude": x}
+    return xr.DataArray(values, dims=tuple(coords), coords=coords, name="tp", attrs={"units": "mm"})
+
+
+def test_rain_is_never_negative() -> None:
+    model = fit(rain(), "tnp", steps=2, likelihood="precipitation")
+    day = rain().isel(time=[55])
+    some = day.to_dataframe().sample(60, random_state=0).reset_index()
+    result = model.predict(some, day, quantiles=(0.01, 0.5, 0.99), samples=2)
+    assert model.process.values == "raw" and model.frame.variables[0].mean == 0
+    for name in ("mean", "quantiles", "samples"):
+        assert (result[name] >= 0).all() and result[name].attrs["units"] == "mm"
+    zero = result["probability_of_zero"]
+    assert ((zero > 0) & (zero < 1)).all() and zero.attrs["units"] == "1"
+    for each in result["quantiles"]:
+        assert ((each == 0) == (zero >= float(each["quantile"]))).mean() > 0.99
+
+
+@pytest.mark.slow
+def test_rain_has_a_better_crps_than_with_a_normal_after_as_many_steps() -> None:
+    scores = {}
+    for likelihood in ("normal", "precipitation"):
+        process = fit(rain(), "tnp", steps=20, likelihood=likelihood).process
+        tasks = prepare(rain(), likelihood=likelihood).validation
+        with torch.no_grad():
+            scores[likelihood] = torch.stack([crps(process(task), task.yt).mean() for task in tasks]).mean()
+    assert scores["precipitation"] < 0.9 * scores["normal"]
+
+
+def test_bounded_values_stay_between_their_bounds() -> None:
+    humidity = (60 + 20 * (field() - 291)).clip(0, 100).assign_attrs(units="%")
+    model = fit(humidity, "tnp", steps=2, likelihood="bounded")
+    few = humidity.to_dataframe().dropna().sample(200, random_state=0).reset_index()
+    quantiles = model.predict(few, humidity.isel(time=[0]), quantiles=(0.01, 0.99))["quantiles"]
+    assert (quantiles >= 0).all() and (quantiles <= 100).all() and (quantiles[1] > quantiles[0]).all()
+    assert prepare(humidity / 100, likelihood="bounded", bounds=(0, 1)).frame.variables[0].high == 1
+
+
 @pytest.mark.slow
 def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path) -> None:
     field().to_netcdf(tmp_path / "t2m.nc")
@@ -156,9 +206,12 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
     assert "aenp predict --weights" in call("fit", tmp_path / "t2m.nc", "--steps", 2, "--out", out)
     call("fit", tmp_path / "t2m.nc", "--steps", 3, "--out", out, "--resume")
     files = ("--context", tmp_path / "stations.csv", "--out", tmp_path / "pred.nc", "--plot", tmp_path / "map.png")
+    files += ("--quantiles", 0.05, 0.95, "--samples", 2)
     printed = call("predict", "--weights", out / "model.safetensors", "--target", tmp_path / "t2m.nc", *files)
     assert printed.split() == [str(tmp_path / "pred.nc"), str(tmp_path / "map.png")]
-    assert xr.open_dataset(tmp_path / "pred.nc")["mean"].shape == (20, 10, 12)
+    prediction = xr.open_dataset(tmp_path / "pred.nc")
+    assert prediction["mean"].shape == (20, 10, 12)
+    assert prediction["quantiles"].shape == prediction["samples"].shape == (2, 20, 10, 12)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +222,11 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"region": (0.0, 1.0, 0.0, 1.0)}, "no data in region"),
         ({"region": (40.0, 41.0, 0.0, 1.0)}, "at least 4 × 4 points"),
         ({"variable": "rain"}, "no variable 'rain'"),
+        ({"likelihood": "gamma"}, "likelihood must be one of normal, precipitation, bounded; got 'gamma'"),
+        ({"bounds": (0, 1)}, "bounds are for likelihood='bounded'; got 'normal'"),
+        ({"likelihood": "bounded"}, "bounds of t2m in 'K' are not known; give them"),
+        ({"likelihood": "bounded", "bounds": (0, 1)}, "t2m must lie between 0 and 1 K; got values from"),
+        ({"likelihood": "precipitation", "data": field() - 300}, "t2m must lie between 0 and inf"),
         ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
         ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round these"),
     ],

@@ -130,3 +130,13 @@ def test_a_frame_is_rebuilt_from_its_configuration() -> None:
 def test_invalid_arguments_raise(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_a_bounded_variable_takes_values_a_little_beyond_its_bounds_and_no_others() -> None:
+    humidity = Variable("r", 0.0, 100.0, "%", low=0.0, high=100.0)
+    assert humidity.y(np.array([-1e-9, 50.0, 102.0])).tolist() == [0.0, 0.5, 1.0]
+    assert np.isnan(humidity.y(np.array([np.nan, 1.0]))).tolist() == [True, False]
+    with pytest.raises(ValueError, match="r must lie between 0 and 100 %; got values from 280 to 290"):
+        humidity.y(np.array([280.0, 290.0, np.nan]))
+    with pytest.raises(ValueError, match="low must be less than high; got 1 and 0"):
+        Variable("r", 0.0, 1.0, low=1, high=0)

@@ -1,12 +1,16 @@
 """Metrics against their definitions."""
 
+import math
+
 import pytest
 import torch
-from torch.distributions import Categorical, MixtureSameFamily, Normal
+from torch.distributions import Categorical, Distribution, Laplace, MixtureSameFamily, MultivariateNormal, Normal
 
-from aenp import TNP, FixedInputs
+from aenp import TNP, Bounded, FixedInputs, NonNegative
 from aenp.data import GibbsTasks
-from aenp.evaluation.metrics import covered, crps, equivariance_deviation
+from aenp.distributions import CensoredNormal
+from aenp.evaluation.metrics import covered, crps, energy_score, equivariance_deviation, pit, variogram_score
+from aenp.likelihoods import Likelihood
 from aenp.process import Predictions
 
 
@@ -16,17 +20,84 @@ def mixture() -> MixtureSameFamily:
     return MixtureSameFamily(Categorical(weights), parts)
 
 
-@pytest.mark.parametrize("prediction", [Normal(torch.tensor([0.5, -1.0]).double(), 0.7), mixture()])
-def test_crps_is_the_integral_of_squared_differences_of_distribution_functions(prediction: Normal) -> None:
-    y = torch.tensor([0.3, 1.8], dtype=torch.float64)
-    grid = torch.linspace(-30, 30, 600_001, dtype=torch.float64)
+RAW = torch.tensor([[0.2, 0.5], [-1.0, 1.0]], dtype=torch.float64)
+
+
+def of_two(likelihood: Likelihood) -> CensoredNormal:
+    found = likelihood(RAW[None])
+    return CensoredNormal(found.loc.flatten(), found.scale.flatten(), found.transform, found.low, found.high)
+
+
+PREDICTIONS = {
+    "normal": Normal(torch.tensor([0.5, -1.0]).double(), 0.7),
+    "mixture": mixture(),
+    "laplace": Laplace(torch.tensor([0.5, -1.0]).double(), 0.7),
+    "rain": of_two(NonNegative()),
+    "bounded": of_two(Bounded(0.0, 2.0)),
+}
+each = pytest.mark.parametrize("prediction", PREDICTIONS.values(), ids=PREDICTIONS)
+
+
+@each
+@pytest.mark.parametrize("outcomes", [(0.3, 1.8), (0.0, 0.0), (2.0, 9.0), (-1.0, 1e-9)])
+def test_crps_is_the_integral_of_squared_differences_of_distribution_functions(
+    prediction: Distribution, outcomes: tuple[float, float]
+) -> None:
+    y = torch.tensor(outcomes, dtype=torch.float64)
+    grid = torch.linspace(-60, 60, 600_001, dtype=torch.float64)
     step = (grid[:, None] >= y).double()
     integral = torch.trapezoid((prediction.cdf(grid[:, None].expand(-1, 2)) - step).square(), grid, dim=0)
-    assert torch.allclose(crps(prediction, y), integral, atol=1e-4)
+    assert torch.allclose(crps(prediction, y), integral, rtol=1e-3, atol=4e-4)
 
 
 def test_crps_without_spread_is_the_absolute_error() -> None:
     assert crps(Normal(torch.tensor(1.0), 1e-6), torch.tensor(3.5)).item() == pytest.approx(2.5, abs=1e-4)
+
+
+@each
+def test_the_true_distribution_has_the_best_crps(prediction: Distribution) -> None:
+    torch.manual_seed(0)
+    y = prediction.sample((4000,))
+    wrong = (Normal(prediction.mean, prediction.stddev), Normal(prediction.mean + 1, prediction.stddev / 2))
+    best, *others = (crps(each.expand(y.shape), y).mean() for each in (prediction, *wrong))
+    assert all(best < other + 1e-6 for other in others) and best < others[1] - 0.1
+
+
+@each
+def test_the_probability_integral_transform_of_true_predictions_is_uniform(prediction: Distribution) -> None:
+    torch.manual_seed(0)
+    values = pit(wide := prediction.expand(torch.Size([20_000, 2])), wide.sample()).sort(dim=0).values
+    uniform = torch.linspace(0, 1, 20_000, dtype=torch.float64)
+    assert (values - uniform[:, None]).abs().max() < 1.63 / math.sqrt(20_000)
+
+
+def test_a_value_with_more_mass_than_the_level_is_covered() -> None:
+    prediction, zero = NonNegative()(torch.tensor([[[-10.0, 0.0]]])), torch.zeros(1, 1, 1)
+    assert covered(prediction, zero, 0.5).all() and not covered(prediction, zero + 1, 0.9).any()
+
+
+def test_scores_of_samples_see_how_targets_are_related() -> None:
+    """Of samples with the same marginals, those that are related as the truth is have the best score."""
+    torch.manual_seed(0)
+    covariance = torch.tensor([[1.0, 0.95], [0.95, 1.0]])
+    y = MultivariateNormal(torch.zeros(2), covariance).sample((4000,)).unsqueeze(-1)
+    scores, variograms = [], []
+    for factor in (1.0, 0.0, -1.0):
+        related = covariance * torch.tensor([[1.0, factor], [factor, 1.0]])
+        samples = MultivariateNormal(torch.zeros(2), related).sample((20, 4000)).unsqueeze(-1)
+        scores.append(energy_score(samples, y).mean().item())
+        variograms.append(variogram_score(samples, y).mean().item())
+    assert scores[0] < scores[1] - 0.01 < scores[2] - 0.02
+    assert 2 * variograms[0] < variograms[1] < variograms[2]
+    with pytest.raises(ValueError, match="at least two samples; got 1"):
+        energy_score(y[None], y)
+
+
+def test_the_energy_score_of_one_target_is_the_crps() -> None:
+    torch.manual_seed(0)
+    prediction, y = Normal(torch.zeros(1, 1), 1.0), torch.tensor([[0.7]])
+    samples = prediction.sample((2000,))
+    assert energy_score(samples, y).item() == pytest.approx(crps(prediction, y).item(), abs=0.02)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])

@@ -110,7 +110,7 @@ class Lapse(NeuralProcess):
     def encode(self, task: Task) -> Tensor:
         return task.yc.mean(dim=1, keepdim=True)
 
-    def decode(self, state: Tensor, xt: Tensor, covariates: Tensor | None = None) -> Tensor:
+    def decode(self, state: Tensor, xt: Tensor) -> Tensor:
         knows = (self.fixed_inputs(xt) != 0).any(dim=-1, keepdim=True)
         mean = torch.where(knows, state - 0.75 * xt[..., :1], state)
         return torch.cat([mean, torch.zeros_like(mean)], dim=-1)

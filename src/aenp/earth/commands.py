@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from aenp.arguments import File, Flag, Text, check_apart, check_place
+from aenp.arguments import File, Flag, Seed, Text, check_apart, check_place, number, optional
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.output import check_output, write_prediction
@@ -51,6 +51,9 @@ def predict(
     elevation: File = None,
     plot: File = None,
     coast: File = None,
+    quantiles: Annotated[tuple[float, ...], optional("P ...")] = (),
+    samples: Annotated[int, number(int, 0, 10**4)] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Predict a field from observations: mean, standard deviation, the equivariant part, local effects.
 
@@ -66,6 +69,9 @@ def predict(
         elevation: a topography in metres, for a model that sees elevation, where context or target have none.
         plot: a map to draw, such as map.png; by default none.
         coast: a file with topography or a land–sea mask, for coastlines on the map that --plot draws.
+        quantiles: probabilities of quantiles to predict, such as 0.05 0.5 0.95.
+        samples: number of coherent samples, plausible fields, to draw.
+        seed: random seed of the samples.
     """
     if coast is not None and plot is None:
         raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
@@ -88,7 +94,9 @@ def predict(
         )
     observed = model.observed(context, variable, elevation)
     shore = None if plot is None or coast is None else read_coast(coast, target, observed)
-    prediction = model.predict(observed, target, "value", elevation, progress=sys.stderr.isatty()).load()
+    prediction = model.predict(
+        observed, target, "value", elevation, sys.stderr.isatty(), quantiles, samples, seed
+    ).load()
     if "comment" in prediction.attrs:
         print(f"aenp: {prediction.attrs['comment']}", file=sys.stderr)
     print(write_prediction(prediction, out))

@@ -1,10 +1,11 @@
 """FieldModel: a neural process together with the coordinates and units of the data it was trained on."""
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,17 +16,19 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
-from torch import nn
+from scipy.spatial import KDTree  # type: ignore[import-untyped]
+from torch import Tensor, nn
 
 from aenp._version import __version__
 from aenp.configured import Configured
 from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import SLACK, Nodes, beside, node_on
-from aenp.earth.places import PlacesLike, chunked, elevation_or_error, open_places
+from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, open_points
 from aenp.earth.sources import NoSuchVariable, converted, describe
-from aenp.likelihoods import Unit
+from aenp.inference import ar_context, median, spread
+from aenp.likelihoods import NonNegative, Unit
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 from aenp.task import Task
@@ -34,20 +37,31 @@ CHUNK = 4096
 "Number of targets that are decoded at a time."
 FAR = 20
 "Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."
+CHAIN = 128
+"Number of places where a sample is drawn one after another; elsewhere it is what the model then expects."
+CANDIDATES = 10_000
+"The largest number of places among which those are chosen."
 DESCRIPTIONS = {
     "mean": "predicted {}",
     "std": "standard deviation of the predicted {}",
     "equivariant_mean": "{} predicted by the equivariant part of the model",
     "local_effect": "effect of the place on the predicted {}, mean minus equivariant_mean",
+    "probability_of_zero": "probability that {} is zero",
+    "quantiles": "quantiles of the predicted {}",
+    "samples": "coherent samples of the predicted {}",
 }
+Outputs: TypeAlias = dict[str, pd.Index | None]
+"Which of `DESCRIPTIONS` are predicted, and the labels along the further dimension of those that have one."
 
 
 class Encoded(NamedTuple):
-    """A context as the model represents it, with its fixed inputs and without, and the unit of its outputs."""
+    """A context as the model represents it: with its fixed inputs, without, and with the values of samples added."""
 
     state: Any
     equivariant: Any
     unit: Unit | None
+    samples: Any
+    sample_unit: Unit | None
 
 
 class FieldModel(Configured, nn.Module):
@@ -83,12 +97,21 @@ class FieldModel(Configured, nn.Module):
         variable: str | None = None,
         elevation: FieldLike | None = None,
         progress: bool = False,
+        quantiles: Sequence[float] = (),
+        samples: int = 0,
+        seed: int = 0,
     ) -> xr.Dataset:
         """The prediction at the target's places, given the observations.
 
         The result lies on the target's own coordinates. It has the `mean` and `std` of the predictive distribution, the
         `equivariant_mean`, their difference, the `local_effect`, and `in_domain`, whether a place is within the box of
-        the training data; a model of several variables has the first four for each, as `t2m_mean`.
+        the training data; a model of several variables has the first four for each, as `t2m_mean`. If the variable may
+        be exactly zero, there is a `probability_of_zero`.
+
+        With `quantiles` there is a variable of that name with a dimension `quantile`. With `samples` there is one with
+        a dimension `sample`, each a plausible field: values are drawn one after another at 128 places spread over the
+        target, or at all if there are fewer, and the sample is the median prediction given these. So it is as smooth
+        as the model's predictions, and lacks noise and what is finer than the distance between those places.
 
         A model that does not see time predicts each time from the observations of that time: the target's times that
         the context has too, or all of the context's if the target has none. Where a table gives each place its own
@@ -108,7 +131,14 @@ class FieldModel(Configured, nn.Module):
             elevation: a topography in metres, from which a model that sees elevation takes what context and target do
                 not have; the sea counts as zero.
             progress: show a progress bar.
+            quantiles: probabilities, such as (0.05, 0.5, 0.95).
+            samples: number of samples.
+            seed: of the samples.
         """
+        if not all(0 < each < 1 for each in quantiles) or len(set(quantiles)) < len(quantiles):
+            raise ValueError(f"quantiles must be different probabilities between 0 and 1; got {tuple(quantiles)}")
+        if samples < 0:
+            raise ValueError(f"samples must not be negative; got {samples}")
         self.eval()
         observed = self.observed(context, variable, elevation)
         places = open_places(target, observed, "time" in self.frame.axes)
@@ -124,7 +154,8 @@ class FieldModel(Configured, nn.Module):
         contexts = [None if table is None else self._context(table, corners, nodes) for table in tables]
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
-        outputs, fixed_inputs = self._outputs(), self.process.fixed_inputs
+        outputs, fixed_inputs = self._outputs(quantiles, samples), self.process.fixed_inputs
+        count = len(self.frame.variables) * sum(1 if labels is None else len(labels) for labels in outputs.values())
         with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
             line = bar.add_task("predicting", total=arguments[0].size)
             arrays = xr.apply_ufunc(
@@ -134,15 +165,18 @@ class FieldModel(Configured, nn.Module):
                     "names": list(places.coordinates),
                     "times": times,
                     "contexts": contexts,
+                    "sampled": self._sampled(contexts, places, nodes, samples, seed),
+                    "outputs": outputs,
+                    "count": count,
                     "encoded": {},
                     "local": fixed_inputs is not None and fixed_inputs.active,
                     "advance": None if lazy else partial(bar.advance, line),
                 },
-                output_core_dims=[[] for _ in outputs],
+                output_core_dims=[[]] * count,
                 dask="parallelized",
-                output_dtypes=[np.float32] * len(outputs),
+                output_dtypes=[np.float32] * count,
             )
-        result = xr.Dataset(dict(zip(outputs, arrays, strict=True)))
+        result = self._dataset(outputs, arrays)
         where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
         result["in_domain"] = xr.apply_ufunc(self._inside, *where, dask="parallelized", output_dtypes=[bool])
         return self._described(result.assign_coords(places.labels)).assign_attrs(note)
@@ -227,12 +261,51 @@ class FieldModel(Configured, nn.Module):
         xc, yc, xt = (torch.from_numpy(each).unsqueeze(0) for each in (x, y, corners))
         return Task(xc, yc.to(self.process.dtype), xt)
 
+    def _sampled(
+        self, contexts: Sequence[Task | None], places: Places, nodes: Nodes | None, samples: int, seed: int
+    ) -> list[Task | None]:
+        """Each context with the values drawn for each sample as further observations; None where there are none.
+
+        They are drawn at once, so that all chunks of a lazy target have the same ones.
+        """
+        x = self._candidates(places, nodes) if samples else np.empty((0, 0))
+        if not len(x):
+            return [None] * len(contexts)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return [None if context is None else self._with_samples(context, x, samples) for context in contexts]
+
+    def _candidates(self, places: Places, nodes: Nodes | None) -> Float[ndarray, "points dim_x"]:
+        """Some of the target's places, evenly along each dimension, in the model's unit."""
+        every = xr.broadcast(*(places.coordinates[name] for name in self.frame.axes))
+        step = math.ceil((every[0].size / CANDIDATES) ** (1 / max(every[0].ndim, 1)))
+        some = {d: slice(min(step, size) // 2, None, step) for d, size in every[0].sizes.items()}
+        x = self.frame.x(
+            {name: each.isel(some).values.ravel() for name, each in zip(self.frame.axes, every, strict=True)}
+        )
+        x = x[np.isfinite(x).all(axis=1)]
+        return x if nodes is None else np.unique(nodes.nearest(x), axis=0)
+
+    def _with_samples(self, context: Task, x: Float[ndarray, "points dim_x"], samples: int) -> Task:
+        """The context `samples` times, each with values drawn at places spread among `x`."""
+        free = None
+        if getattr(self.process, "on_grid", False):  # where no node may have two values
+            known = context.xc[0] if context.context_mask is None else context.xc[context.context_mask]
+            apart = KDTree(known.numpy()).query(x)[0] > min(self.process.spacing) / 2  # type: ignore[arg-type]
+            free = torch.from_numpy(apart).unsqueeze(0)
+        task = context.with_targets(torch.from_numpy(x).unsqueeze(0), None, free)
+        grown = ar_context(self.process, task, samples, spread(task, min(CHAIN, len(x))))
+        return grown.with_targets(context.xt.expand(samples, -1, -1))
+
     def _predict(
         self,
         *places: ndarray,
         names: Sequence[str],
         times: ndarray | None,
         contexts: Sequence[Task | None],
+        sampled: Sequence[Task | None],
+        outputs: Outputs,
+        count: int,
         encoded: dict[int, Encoded],
         local: bool,
         advance: Callable[[int], None] | None,
@@ -241,7 +314,9 @@ class FieldModel(Configured, nn.Module):
         coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
         x = self.frame.x({name: coordinates[name] for name in self.frame.axes})
         number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
-        out = np.full((len(self._outputs()), len(x)), np.nan, np.float32)
+        samples = outputs.get("samples")
+        size = CHUNK if samples is None else max(1, CHUNK // len(samples))
+        out = np.full((count, len(x)), np.nan, np.float32)
         # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
         order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
         order = order[np.isfinite(x[order]).all(axis=1)]
@@ -254,11 +329,11 @@ class FieldModel(Configured, nn.Module):
                     continue
                 state = encoded.get(which)
                 if state is None:
-                    state = self._encode(context)
+                    state = self._encode(context, sampled[which])
                     encoded.clear()  # only one is kept; a thread that still needs another holds it
                     encoded[which] = state
-                for some in np.array_split(index, -(-len(index) // CHUNK)):
-                    out[:, some] = self._moments(state, x[some])
+                for some in np.array_split(index, -(-len(index) // size)):
+                    out[:, some] = self._values(outputs, state, x[some])
                     if advance is not None:
                         advance(len(some))
         return tuple(values.reshape(places[0].shape) for values in out)
@@ -266,44 +341,82 @@ class FieldModel(Configured, nn.Module):
     def _inside(self, *places: ArrayLike) -> ndarray:
         return self.frame.inside(dict(zip(self.frame.axes, places, strict=True)))
 
-    def _encode(self, context: Task) -> Encoded:
+    def _encode(self, context: Task, sampled: Task | None) -> Encoded:
         context, unit = self.process.normalise(context)
-        state = self.process.encode(context)
-        if self.process.fixed_inputs is None:
-            return Encoded(state, state, unit)
-        with self.process.equivariant():
-            return Encoded(state, self.process.encode(context), unit)
+        samples = sample_unit = None
+        if sampled is not None:
+            sampled, sample_unit = self.process.normalise(sampled)
+            samples = self.process.encode(sampled)
+        state = equivariant = self.process.encode(context)
+        if self.process.fixed_inputs is not None:
+            with self.process.equivariant():
+                equivariant = self.process.encode(context)
+        return Encoded(state, equivariant, unit, samples, sample_unit)
 
-    def _moments(self, encoded: Encoded, x: Float[ndarray, "points dim_x"]) -> Float[ndarray, "outputs points"]:
-        """Each of the outputs at `x`."""
-        xt = torch.from_numpy(x).unsqueeze(0)
-        approximate = self.process.likelihood(self.process.decode(encoded.state, xt), encoded.unit)
-        mean = equivariant = approximate.mean[0]
+    def _values(
+        self, outputs: Outputs, encoded: Encoded, x: Float[ndarray, "points dim_x"]
+    ) -> Float[ndarray, "n points"]:
+        """Each of the outputs at `x`, in the user's units: for each label, or once, and for each variable."""
+        xt, decode, likelihood = torch.from_numpy(x).unsqueeze(0), self.process.decode, self.process.likelihood
+        prediction = likelihood(decode(encoded.state, xt), encoded.unit)
+        mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
-                raw = self.process.decode(encoded.equivariant, xt)
-            equivariant = self.process.likelihood(raw, encoded.unit).mean[0]
-        moments = torch.stack([mean, approximate.stddev[0], equivariant, mean - equivariant]).numpy()
-        scale, shift = (np.array([getattr(v, name) for v in self.frame.variables]) for name in ("std", "mean"))
-        moments = scale * moments + shift * np.array([1.0, 0.0, 1.0, 0.0])[:, None, None]
-        return moments.transpose(2, 0, 1).reshape(-1, len(x))
-
-    def _outputs(self) -> dict[str, tuple[str, Variable]]:
-        """The outputs of a prediction by name: which of `DESCRIPTIONS`, and of which variable."""
-        several = len(self.frame.variables) > 1
-        return {
-            f"{each.name}_{key}" if several else key: (key, each)
-            for each in self.frame.variables
-            for key in DESCRIPTIONS
+                equivariant = likelihood(decode(encoded.equivariant, xt), encoded.unit).mean
+        values = {
+            "mean": mean,
+            "std": prediction.stddev,
+            "equivariant_mean": equivariant,
+            "local_effect": mean - equivariant,
         }
+        if "probability_of_zero" in outputs:
+            values["probability_of_zero"] = prediction.cdf(torch.zeros_like(mean))
+        if (labels := outputs.get("quantiles")) is not None:
+            values["quantiles"] = prediction.icdf(mean.new_tensor(labels.to_numpy()).view(-1, 1, 1))
+        if (labels := outputs.get("samples")) is not None:
+            raw = decode(encoded.samples, xt.expand(len(labels), -1, -1))
+            values["samples"] = median(likelihood(raw, encoded.sample_unit))
+        every = torch.cat([self._in_units(key, values[key]) for key in outputs])
+        return every.mT.flatten(0, 1).numpy()
+
+    def _in_units(self, key: str, values: Tensor) -> Tensor:
+        """Values of an output, which are in the model's unit, in the user's."""
+        if key == "probability_of_zero":
+            return values.double()
+        scale, shift = (
+            torch.tensor([getattr(each, name) for each in self.frame.variables], dtype=torch.float64)
+            for name in ("std", "mean")
+        )
+        return scale * values if key in ("std", "local_effect") else scale * values + shift
+
+    def _outputs(self, quantiles: Sequence[float], samples: int) -> Outputs:
+        """What is predicted; a model without symmetry has no equivariant part."""
+        outputs: Outputs = {"mean": None, "std": None}
+        if self.process.symmetry != "none":
+            outputs |= {"equivariant_mean": None, "local_effect": None}
+        if isinstance(self.process.likelihood, NonNegative):
+            outputs["probability_of_zero"] = None
+        if len(quantiles):
+            outputs["quantiles"] = pd.Index(quantiles, name="quantile", dtype=float)
+        if samples:
+            outputs["samples"] = pd.RangeIndex(samples, name="sample")
+        return outputs
+
+    def _dataset(self, outputs: Outputs, arrays: Sequence[xr.DataArray]) -> xr.Dataset:
+        """The arrays, in the order of `_values`, as variables with CF metadata."""
+        variables, remaining, found = self.frame.variables, iter(arrays), {}
+        for key, labels in outputs.items():
+            parts = [[next(remaining) for _ in variables] for _ in range(1 if labels is None else len(labels))]
+            for variable, several in zip(variables, zip(*parts, strict=True), strict=True):
+                values = several[0] if labels is None else xr.concat(several, labels)
+                name = f"{variable.name}_{key}" if len(variables) > 1 else key
+                description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
+                units = "1" if key == "probability_of_zero" else variable.units
+                found[variable.name, key] = values.rename(name).assign_attrs(long_name=description, units=units)
+        return xr.Dataset({found[each.name, key].name: found[each.name, key] for each in variables for key in outputs})
 
     def _described(self, result: xr.Dataset) -> xr.Dataset:
-        """The result with CF metadata; a model without symmetry has no equivariant part."""
-        for name, (key, variable) in self._outputs().items():
-            description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
-            result[name].attrs = {"long_name": description, "units": variable.units}
-            if self.process.symmetry == "none" and key in ("equivariant_mean", "local_effect"):
-                result = result.drop_vars(name)
+        """The result with CF metadata of its own."""
         result["in_domain"].attrs = {"long_name": "within the box of the training data"}
         result.attrs = {"Conventions": "CF-1.11", "source": f"aenp {__version__}, {self.process.label}"}
         if self.frame.period is not None:

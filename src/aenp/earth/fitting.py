@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ from aenp.earth.gridded import open_gridded
 from aenp.earth.points import PointsLike, is_scattered, open_points
 from aenp.earth.sources import Period, Region, describe, without_fills
 from aenp.fixed_inputs import FixedInputs
+from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
 from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
 from aenp.process import NeuralProcess, Symmetry
@@ -41,6 +43,13 @@ MIN_POINTS = 8
 BLOCK, WINDOW = 0.5, 2.0
 "Sides of a block that is held out, and of the window around it or around stations, in units of x."
 PLACE = ("latitude", "longitude")
+LIKELIHOODS: dict[str, Callable[[], Likelihood]] = {
+    "normal": Normal,
+    "precipitation": NonNegative,
+    "bounded": Bounded,
+}
+BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)": (0.0, 1.0)}
+"The bounds of bounded variables in units that tell them."
 OPTIONS: dict[str, dict[str, Any]] = {
     "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
     "pttnp": {"attention": "spectral", "pseudo_tokens": 64, "pseudo_spread": 0.7, "dim": 64, "heads": 4, "layers": 4},
@@ -72,6 +81,8 @@ class FitOptions:
         period: first and last date, such as 2019-03-01 2019-03-15; by default all of the data.
         steps: a number of training steps, in place of minutes.
         seed: random seed of parameters, tasks and dropout.
+        likelihood: normal; precipitation, for what is never negative and often zero; bounded, for what has two bounds.
+        bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
     """
 
     family: str = "convcnp"
@@ -82,11 +93,17 @@ class FitOptions:
     period: Annotated[Period | None, optional("FIRST LAST")] = None
     steps: Annotated[int | None, optional("N")] = None
     seed: int = 0
+    likelihood: str = "normal"
+    bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
 
     def __post_init__(self) -> None:
         if self.family not in OPTIONS:
             raise ValueError(f"family must be one of {', '.join(OPTIONS)}; got {self.family!r}")
         check_limits(self)
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
+        if self.bounds is not None and self.likelihood != "bounded":
+            raise ValueError(f"bounds are for likelihood='bounded'; got {self.likelihood!r}")
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
 
@@ -113,7 +130,7 @@ def fit(
         minutes: how long to train.
         out: directory for the model, logs and checkpoints; by default none is kept.
         resume: continue the training in `out`.
-        options: `variable`, `region`, `period`, `steps` and `seed`, as in `FitOptions`.
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood` and `bounds`, as in `FitOptions`.
     """
     if resume and out is None:
         raise ValueError("resume needs `out`, the directory of the run")
@@ -126,13 +143,13 @@ def fit_in(
     out: str | os.PathLike[str], data: PointsLike, options: FitOptions, resume: bool
 ) -> tuple[FieldModel, Outcome]:
     """As `fit`, in a directory; also returns the outcome of the training."""
-    own = prepare(data, options.variable, options.region, options.period)
+    own = prepare(data, options.variable, options.region, options.period, options.likelihood, options.bounds)
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
         raise ValueError(
             f"the run in {out} was fitted to other data; resume it with the same data, variable, region and period"
         )
-    process = _model(options.family, options.symmetry, own, options.seed)
+    process = _model(options.family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
     recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
 
     def framed(process: NeuralProcess) -> FieldModel:
@@ -157,15 +174,40 @@ def prepare(
     variable: str | None = None,
     region: Region | None = None,
     period: Period | None = None,
+    likelihood: str = "normal",
+    bounds: tuple[float, float] | None = None,
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
     Of a single date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is
     what other gaps like these leave.
     """
+    make_variable = partial(_variable, likelihood, bounds)
     if is_scattered(data):
-        return _from_points(open_points(data, variable, region, period))
-    return _from_field(without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data)))
+        return _from_points(open_points(data, variable, region, period), make_variable)
+    field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
+    return _from_field(field, make_variable)
+
+
+def _variable(
+    likelihood: str,
+    bounds: tuple[float, float] | None,
+    name: str,
+    mean: float,
+    std: float,
+    units: str,
+    long_name: str,
+) -> Variable:
+    """The variable in units that suit the likelihood: from its mean, from zero, or from one bound to the other."""
+    if likelihood == "normal":
+        return Variable(name, mean, std, units, long_name)
+    if likelihood == "precipitation":
+        return Variable(name, 0.0, std, units, long_name, low=0.0)
+    known = bounds or BOUNDS.get(units)
+    if known is None:
+        raise ValueError(f"bounds of {name} in {units!r} are not known; give them, such as bounds=(0, 100)")
+    low, high = known
+    return Variable(name, low, high - low, units, long_name, low, high)
 
 
 class Normalised:
@@ -187,14 +229,16 @@ def _in_memory(field: xr.DataArray) -> xr.DataArray:
     return field.load() if field.nbytes <= IN_MEMORY else field
 
 
-def _from_field(field: xr.DataArray) -> Data:
+def _from_field(field: xr.DataArray, make_variable: Callable[..., Variable]) -> Data:
     """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
     if min(field.shape[1:]) < 4:
         raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
     field = field.assign_coords(longitude=unwrap_longitudes(field.longitude.values)).sortby("longitude")
     latitude, longitude = field.latitude.values, field.longitude.values
     steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
-    frame = _frame(latitude, longitude, steps, CELLS_PER_UNIT * max(steps), field.mean(), field.std(), field)
+    frame = _frame(
+        latitude, longitude, steps, CELLS_PER_UNIT * max(steps), field.mean(), field.std(), field, make_variable
+    )
     axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
     gaps = 0.5 if len(field) == 1 and bool(field.isnull().any()) else 0.0
 
@@ -208,7 +252,7 @@ def _from_field(field: xr.DataArray) -> Data:
     return _data(patches, values, frame)
 
 
-def _from_points(table: pd.DataFrame) -> Data:
+def _from_points(table: pd.DataFrame, make_variable: Callable[..., Variable]) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
     name = table.attrs.get("name", "value")
     dated = table if "time" in table else table.assign(time=pd.Timestamp(0))
@@ -225,7 +269,7 @@ def _from_points(table: pd.DataFrame) -> Data:
     area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
     values = table["value"]
-    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, name)
+    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, make_variable, name)
     places = frame.x({"latitude": latitude, "longitude": longitude})
     scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
 
@@ -251,6 +295,7 @@ def _frame(
     mean: Any,
     std: Any,
     data: xr.DataArray | pd.DataFrame,
+    make_variable: Callable[..., Variable],
     name: str | None = None,
 ) -> Frame:
     """The frame of data at these places, each of which stands for the cell around it."""
@@ -262,7 +307,7 @@ def _frame(
         low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
         axes.append(Axis(kind, degrees, (low + high) / 2, low, high))
     units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
-    return Frame(axes, [Variable(name or str(data.name), mean, std, units, long_name)], _period(data))
+    return Frame(axes, [make_variable(name or str(data.name), mean, std, units, long_name)], _period(data))
 
 
 def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
@@ -286,10 +331,11 @@ def _data(make: Callable[[Any], TaskSource], values: Any, frame: Frame) -> Data:
     return Data(make(values[: len(values) - held_out]), validation, frame)
 
 
-def _model(family: str, symmetry: Symmetry, data: Data, seed: int) -> NeuralProcess:
+def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
     """An untrained model with sizes and scales that suit the data."""
     tasks = [data.source.batch(16, index, seed=0) for index in range(4)]
-    options = OPTIONS[family] | {"values": relative_values(tasks)}
+    values = relative_values(tasks) if likelihood.relative else "raw"
+    options = OPTIONS[family] | {"values": values, "likelihood": likelihood}
     if "attention" in options:
         options["wavelengths"] = wavelengths(tasks)
     else:

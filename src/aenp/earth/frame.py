@@ -16,6 +16,8 @@ from aenp.earth.sources import TOLERANCE
 EPOCH = np.datetime64("1970-01-01")
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."
+ROUNDING = 0.1
+"Of a variable's std, by which values may lie beyond its bounds: packed files round, and sensors err."
 
 
 class Axis(Configured):
@@ -77,17 +79,39 @@ class Variable(Configured):
         std: their standard deviation.
         units: such as K.
         long_name: the name in words.
+        low: the smallest possible value, if there is one; values a little below it count as it.
+        high: the largest.
     """
 
-    def __init__(self, name: str, mean: float, std: float, units: str = "", long_name: str = "") -> None:
-        _check_numbers(name, mean=mean, std=std)
+    def __init__(
+        self,
+        name: str,
+        mean: float,
+        std: float,
+        units: str = "",
+        long_name: str = "",
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        bounds = {side: bound for side, bound in (("low", low), ("high", high)) if bound is not None}
+        _check_numbers(name, mean=mean, std=std, **bounds)
         if not (math.isfinite(mean) and 0 < std < math.inf):
             raise ValueError(f"{name}: mean must be finite and std positive; got {mean} and {std}")
         self.name, self.mean, self.std, self.units, self.long_name = name, mean, std, units, long_name
+        self.low, self.high = bounds.get("low", -math.inf), bounds.get("high", math.inf)
+        if not self.low < self.high:
+            raise ValueError(f"{name}: low must be less than high; got {low} and {high}")
 
     def y(self, values: Any) -> Any:
-        """Values in the model's unit."""
-        return (values - self.mean) / self.std
+        """Values in the model's unit; raises an error if some lie clearly beyond the variable's bounds."""
+        slack = ROUNDING * self.std
+        if np.any(values < self.low - slack) or np.any(values > self.high + slack):
+            found = f"{np.nanmin(values):.4g} to {np.nanmax(values):.4g}"
+            raise ValueError(
+                f"{self.name} must lie between {self.low:g} and {self.high:g} {self.units}; got values from {found}. "
+                "Check variable and units"
+            )
+        return (np.clip(values, self.low, self.high) - self.mean) / self.std
 
 
 def _check_numbers(what: str, **values: object) -> None:

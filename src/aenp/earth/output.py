@@ -27,10 +27,24 @@ def write_prediction(prediction: xr.Dataset, file: Path) -> Path:
         return file
     with written_whole(file) as temporary:
         if file.suffix == ".csv":
-            prediction.to_dataframe().reset_index().to_csv(temporary, index=False)
+            in_columns(prediction).to_dataframe().reset_index().to_csv(temporary, index=False)
         else:
             _to_netcdf(prediction, temporary, file)
     return file
+
+
+def in_columns(prediction: xr.Dataset) -> xr.Dataset:
+    """The prediction with a variable for each quantile and sample, as `quantile_0.05`, so that a place is one row."""
+    for dimension in ("quantile", "sample"):
+        for name in [str(name) for name, values in prediction.items() if dimension in values.dims]:
+            single = name.removesuffix("s")
+            parts = {
+                f"{single}_{label:g}": prediction[name].sel({dimension: label}, drop=True)
+                for label in prediction[dimension].values
+            }
+            prediction = prediction.drop_vars(name).assign(parts)
+        prediction = prediction.drop_vars(dimension, errors="ignore")
+    return prediction
 
 
 def _to_zarr(prediction: xr.Dataset, directory: Path) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.distributions import Distribution, MixtureSameFamily, Normal
 
 from aenp.checks import check_floating
+from aenp.distributions import CensoredNormal, quadrature
 from aenp.process import NeuralProcess, Predictions
 from aenp.symmetry import Motion
 from aenp.task import Task
@@ -28,12 +29,18 @@ def equivariance_error(model: NeuralProcess, task: Task, motion: Motion) -> floa
 
 
 def crps(prediction: Distribution, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """E|Y − y| − ½ E|Y − Y'| with Y, Y' from the prediction, a Normal or a mixture of Normals; in the unit of y.
+    """E|Y − y| − ½ E|Y − Y'| with Y, Y' from the prediction; in the unit of y.
 
-    Smaller is better. For a prediction without spread it is the absolute error. Memory grows with the square of the
-    number of components.
+    Smaller is better. For a prediction without spread it is the absolute error. For Normals and their mixtures there is
+    a formula, whose memory grows with the square of the number of components; for others it is an integral over
+    quantiles.
     """
     _check(prediction, y)
+    parts = prediction.component_distribution if isinstance(prediction, MixtureSameFamily) else prediction
+    return _crps_of_normals(prediction, y) if isinstance(parts, Normal) else _crps_from_quantiles(prediction, y)
+
+
+def _crps_of_normals(prediction: Distribution, y: Tensor) -> Tensor:
     if isinstance(prediction, MixtureSameFamily):
         weights, parts = prediction.mixture_distribution.probs, prediction.component_distribution
         means, variances = parts.mean, parts.variance
@@ -47,17 +54,76 @@ def crps(prediction: Distribution, y: Float[Tensor, "*shape"]) -> Float[Tensor, 
     return near - 0.5 * (weights.unsqueeze(-1) * weights.unsqueeze(-2) * between).sum((-1, -2))
 
 
+def _crps_from_quantiles(prediction: Distribution, y: Tensor) -> Tensor:
+    """2 ∫₀¹ (1{y < F⁻¹(p)} − p) (F⁻¹(p) − y) dp, divided at p = F(y), where the integrand has a kink."""
+    split, (nodes, weights) = prediction.cdf(y), quadrature(y)
+    nodes, weights = (each.view(-1, *[1] * y.ndim) for each in (nodes, weights))
+    smallest = torch.finfo(y.dtype).eps
+
+    def distance(probability: Tensor) -> Tensor:
+        return (prediction.icdf(probability.clamp(smallest, 1 - smallest)) - y).abs()
+
+    below, above = split * nodes, (1 - split) * nodes
+    parts = split * below * distance(below) + (1 - split) * above * distance(1 - above)
+    return 2 * (weights * parts).sum(0)
+
+
+def energy_score(
+    samples: Float[Tensor, "samples *batch targets dim_y"], y: Float[Tensor, "*batch targets dim_y"]
+) -> Float[Tensor, "*batch"]:
+    """E‖Y − y‖ − ½ E‖Y − Y'‖ over all targets of a task at once, so that it sees how they are related.
+
+    Smaller is better. With Y' ≠ Y, so that its mean does not depend on the number of samples.
+    """
+    count = len(samples)
+    if count < 2:
+        raise ValueError(f"an energy score needs at least two samples; got {count}")
+    flat = samples.flatten(-2)
+    near = (flat - y.flatten(-2)).norm(dim=-1).mean(0)
+    between = sum((flat - flat.roll(shift, 0)).norm(dim=-1).mean(0) for shift in range(1, count)) / (count - 1)
+    return near - between / 2
+
+
+def variogram_score(
+    samples: Float[Tensor, "samples *batch targets dim_y"], y: Float[Tensor, "*batch targets dim_y"]
+) -> Float[Tensor, "*batch"]:
+    """The mean over pairs of targets of (√|y_i − y_j| − E√|Y_i − Y_j|)², which sees relations where levels hide them.
+
+    Smaller is better.
+    """
+
+    def roots(values: Tensor) -> Tensor:
+        return (values.unsqueeze(-2) - values.unsqueeze(-3)).abs().sqrt()
+
+    return (roots(y) - torch.stack([roots(each) for each in samples]).mean(0)).square().mean((-3, -2, -1))
+
+
+def pit(
+    prediction: Distribution, y: Float[Tensor, "*shape"], generator: torch.Generator | None = None
+) -> Float[Tensor, "*shape"]:
+    """P(Y ≤ y), the probability integral transform, drawn within the jump at a mass: uniform for a true prediction."""
+    _check(prediction, y)
+    below, above = _cdf_below(prediction, y), prediction.cdf(y)
+    return below + (above - below) * torch.rand(y.shape, generator=generator, dtype=y.dtype, device=y.device)
+
+
+def _cdf_below(prediction: Distribution, y: Tensor) -> Tensor:
+    """P(Y < y)."""
+    return prediction.cdf_below(y) if isinstance(prediction, CensoredNormal) else prediction.cdf(y)
+
+
 def _check(prediction: Distribution, y: Tensor) -> None:
-    """Raises an error unless the prediction is made of Normals and y is finite and has the same shape."""
-    parts = prediction.component_distribution if isinstance(prediction, MixtureSameFamily) else prediction
-    if not isinstance(parts, Normal):
-        raise ValueError(f"prediction must be a Normal or a mixture of Normals; got {prediction}")
+    """Raises an error unless the prediction has quantiles and y is finite and has the same shape."""
     check_floating(y=y)
     if y.shape != prediction.batch_shape or not bool(y.isfinite().all()):
         raise ValueError(
             f"y must have the prediction's shape {tuple(prediction.batch_shape)} and finite values; "
             f"got shape {tuple(y.shape)}, {int((~y.isfinite()).sum())} of its values not finite"
         )
+    try:
+        prediction.cdf(y)
+    except NotImplementedError:
+        raise ValueError(f"prediction must have a cdf, as those of aenp's likelihoods do; got {prediction}") from None
 
 
 def _mean_distance(mean: Tensor, variance: Tensor) -> Tensor:
@@ -68,11 +134,11 @@ def _mean_distance(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def covered(prediction: Distribution, y: Float[Tensor, "*shape"], level: float) -> Bool[Tensor, "*shape"]:
-    """Whether y lies in the central interval that holds `level` of the predicted probability."""
+    """Whether y lies in the central interval that holds `level` of the predicted probability, bounds included."""
     _check(prediction, y)
     if not 0 <= level <= 1:
         raise ValueError(f"level is a probability, between 0 and 1; got {level}")
-    return (prediction.cdf(y) - 0.5).abs() <= level / 2
+    return (prediction.cdf(y) >= (1 - level) / 2) & (_cdf_below(prediction, y) <= (1 + level) / 2)
 
 
 def equivariance_deviation(
