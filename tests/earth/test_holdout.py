@@ -33,20 +33,31 @@ def dates(found: Holdout) -> tuple[set[int], set[int]]:
 
 
 @pytest.mark.parametrize(
-    ("period", "days", "tested", "past", "noted"),
+    ("period", "days", "tested", "past", "note"),
     [
-        (("2020-01-01", "2020-01-08"), None, range(9, 13), range(1, 9), False),
-        (("2020-01-05", "2020-01-12"), None, range(1, 5), range(5, 13), False),
-        (("2020-01-01", "2020-01-12"), None, [12], range(1, 12), True),
-        (("2019-01-01", "2019-01-12"), None, range(9, 13), range(1, 9), False),
-        (("2020-01-01", "2020-01-08"), ("2020-01-08", "2020-01-10"), range(8, 11), range(1, 8), True),
+        (("2020-01-01", "2020-01-08"), None, range(9, 13), range(1, 9), ""),
+        (("2020-01-05", "2020-01-12"), None, range(1, 5), range(5, 13), ""),
+        (("2020-01-01", "2020-01-12"), None, [12], range(1, 12), "some of which are predicted here"),
+        (("2019-01-01", "2019-01-12"), None, range(9, 13), range(1, 9), "baselines learned from other times"),
+        (
+            ("2020-01-01", "2020-01-08"),
+            ("2020-01-08", "2020-01-10"),
+            range(8, 11),
+            range(1, 8),
+            "trained on times from",
+        ),
     ],
 )
 def test_times_to_predict_are_outside_the_training_period_if_there_are_any(
-    period: tuple[str, str], days: tuple[str, str] | None, tested: range, past: range, noted: bool
+    period: tuple[str, str], days: tuple[str, str] | None, tested: range, past: range, note: str
 ) -> None:
     found = hold_out(trained(*period), drawn(12, 10), Choice(days=days))
-    assert dates(found) == (set(tested), set(past)) and bool(found.note) == noted
+    assert dates(found) == (set(tested), set(past)) and note in found.note and bool(note) == bool(found.note)
+
+
+def test_a_model_without_a_training_period_says_so() -> None:
+    found = hold_out(FieldModel(ExactGP(), FRAME), drawn(12, 10), Choice())
+    assert dates(found) == (set(range(9, 13)), set(range(1, 9))) and "does not know its training period" in found.note
 
 
 def assert_apart(found: Holdout) -> None:

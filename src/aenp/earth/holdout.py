@@ -129,7 +129,7 @@ def _open(
 def _periods(
     times: ndarray, period: Sequence[str] | None, days: Period | None, where: str
 ) -> tuple[Bool[ndarray, " times"], Bool[ndarray, " times"], str]:
-    """Which times are to be predicted, which baselines may learn from, and a note if the model was trained on some."""
+    """Which times are to be predicted, which baselines may learn from, and a note on what is unusual."""
     number, count = np.arange(len(times)), len(times)
     trained = np.zeros(count, bool) if period is None else inside("time", times, None, (period[0], period[1]))
     if days is not None:
@@ -144,7 +144,11 @@ def _periods(
     else:
         tested = number >= 2 * count // 3
     past = trained & ~tested
-    note = "" if not (tested & trained).any() else f"The model was trained on times from {' to '.join(period or ())}."
+    note = "" if past.any() else "The data do not hold the training period, so baselines learned from other times."
+    if period is None:
+        note = "The model does not know its training period, which may include the times predicted here."
+    if (tested & trained).any():
+        note = f"The model was trained on times from {' to '.join(period or ())}, some of which are predicted here."
     return tested, past if past.any() else ~tested, note
 
 
