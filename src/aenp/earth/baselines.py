@@ -133,6 +133,18 @@ class InverseDistance:
         return Moments((weights * context["value"].to_numpy()[index]).sum(1), np.full(len(target), self.std))
 
 
+class Pairs(NamedTuple):
+    """What a covariance depends on: the chord between two places in km, and the product of their elevations in km²."""
+
+    distance: Float[ndarray, "a b"]
+    heights: Float[ndarray, "a b"] | float
+
+    @staticmethod
+    def of(a: pd.DataFrame, b: pd.DataFrame, with_elevation: bool) -> "Pairs":
+        heights = np.outer(_kilometres(a), _kilometres(b)) if with_elevation else 0.0
+        return Pairs(cdist(positions(a), positions(b)), heights)
+
+
 @dataclass(frozen=True)
 class Kriging:
     """y = m + f(x) + ε with cov(f(x), f(x')) = std² (1 + r) exp(−r), r = √3 |x − x'| / scale, and m unknown.
@@ -159,12 +171,15 @@ class Kriging:
             raise ValueError("kriging is fitted to times with at least 3 observations; got none")
         extent = max(float(np.ptp(positions(table), axis=0).max()) for table in tables) or 1.0
 
+        pairs = [Pairs.of(table, table, slope > 0) for table in tables]
+        values = [table["value"].to_numpy(float) for table in tables]
+
         def kriging(logarithms: ndarray) -> Kriging:
             scale, nugget = np.exp(logarithms)
             return Kriging(1.0, scale, nugget, slope)
 
         def cost(logarithms: ndarray) -> float:
-            return kriging(logarithms)._restricted(tables)[0]
+            return kriging(logarithms)._restricted(pairs, values)[0]
 
         starts = [np.log([extent * part, nugget]) for part in (0.03, 0.1, 0.3, 1.0) for nugget in (0.01, 0.3)]
         bounds = [(np.log(extent / 1000), np.log(10 * extent)), (np.log(1e-6), np.log(100.0))]
@@ -172,42 +187,40 @@ class Kriging:
             cost, min(starts, key=cost), method="Nelder-Mead", bounds=bounds, options={"xatol": 0.02, "fatol": 0.05}
         )
         best = kriging(found.x)
-        return replace(best, std=float(np.sqrt(best._restricted(tables)[1])))
+        return replace(best, std=float(np.sqrt(best._restricted(pairs, values)[1])))
 
     def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
         y = context["value"].to_numpy(float)
-        middle, cross = y.mean(), self._correlation(context, target)
-        columns = np.column_stack([np.ones(len(y)), y - middle, cross])
-        one, values, weights = np.split(solve_triangular(self._factor(context), columns, lower=True), [1, 2], axis=1)
+        own, other = (Pairs.of(context, table, self.slope > 0) for table in (context, target))
+        middle = y.mean()
+        columns = np.column_stack([np.ones(len(y)), y - middle, self._correlation(other)])
+        one, values, weights = np.split(solve_triangular(self._factor(own), columns, lower=True), [1, 2], axis=1)
         one, values = one[:, 0], values[:, 0]
         level = one @ values / (one @ one)
         mean = middle + level + weights.T @ (values - level * one)
-        own = 1 + (self.slope * _kilometres(target)) ** 2 if self.slope else 1.0
-        variance = own - (weights**2).sum(0) + (1 - one @ weights) ** 2 / (one @ one) + self.nugget
+        before = 1 + (self.slope * _kilometres(target)) ** 2 if self.slope else 1.0
+        variance = before - (weights**2).sum(0) + (1 - one @ weights) ** 2 / (one @ one) + self.nugget
         return Moments(mean, self.std * np.sqrt(variance))
 
-    def _restricted(self, tables: Sequence[pd.DataFrame]) -> tuple[float, float]:
+    def _restricted(self, pairs: Sequence[Pairs], values: Sequence[ndarray]) -> tuple[float, float]:
         """The negative restricted log-likelihood up to a constant, with the best variance of f, and that variance."""
-        squares, determinants, freedom, largest = 0.0, 0.0, 0, 0.0
-        for table in tables:
-            y = table["value"].to_numpy(float)
-            factor = self._factor(table)
-            one, values = solve_triangular(factor, np.column_stack([np.ones(len(y)), y - y.mean()]), lower=True).T
-            squares += values @ values - (one @ values) ** 2 / (one @ one)
+        squares, determinants, freedom = 0.0, 0.0, 0
+        for pair, y in zip(pairs, values, strict=True):
+            factor = self._factor(pair)
+            one, rest = solve_triangular(factor, np.column_stack([np.ones(len(y)), y - y.mean()]), lower=True).T
+            squares += rest @ rest - (one @ rest) ** 2 / (one @ one)
             determinants += 2 * np.log(np.diag(factor)).sum() + np.log(one @ one)
             freedom += len(y) - 1
-            largest = max(largest, _smallest(y))
-        variance = max(squares / freedom, largest)
+        variance = max(squares / freedom, *map(_smallest, values))
         return 0.5 * (freedom * np.log(variance) + determinants), variance
 
-    def _factor(self, table: pd.DataFrame) -> Float[ndarray, "points points"]:
+    def _factor(self, pairs: Pairs) -> Float[ndarray, "points points"]:
         """The Cholesky factor of the correlations of observations."""
-        return cholesky(self._correlation(table, table) + self.nugget * np.eye(len(table)), lower=True)
+        return cholesky(self._correlation(pairs) + self.nugget * np.eye(len(pairs.distance)), lower=True)
 
-    def _correlation(self, a: pd.DataFrame, b: pd.DataFrame) -> Float[ndarray, "a b"]:
-        r = np.sqrt(3) * cdist(positions(a), positions(b)) / self.scale
-        correlation = (1 + r) * np.exp(-r)
-        return correlation + self.slope**2 * np.outer(_kilometres(a), _kilometres(b)) if self.slope else correlation
+    def _correlation(self, pairs: Pairs) -> Float[ndarray, "a b"]:
+        r = np.sqrt(3) * pairs.distance / self.scale
+        return (1 + r) * np.exp(-r) + self.slope**2 * pairs.heights
 
 
 @dataclass(frozen=True)
