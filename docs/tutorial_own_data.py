@@ -28,8 +28,8 @@ def made_up_field(days: int = 60) -> xr.DataArray:
 def main(minutes: float, out: Path) -> xr.Dataset:
     field = made_up_field()
 
-    # 1. Train on all days except the last. In each step the model sees some points of patches, and predicts the others.
-    model = aenp.fit(field[:-1], family="convcnp", symmetry="approx", minutes=minutes)
+    # 1. Train on all days except the last ten. In each step the model sees some points of patches, and predicts others.
+    model = aenp.fit(field[:-10], family="convcnp", symmetry="approx", minutes=minutes)
     model.save(out / "model.safetensors")
 
     # 2. Thirty stations report on a day that the model has not seen.
@@ -39,13 +39,16 @@ def main(minutes: float, out: Path) -> xr.Dataset:
     prediction = model.predict(stations, "44,51.75,2,11.75,0.125")
     prediction.to_netcdf(out / "prediction.nc")
     map_prediction(prediction, model.observed(stations), out / "map.png")
-
-    # 4. How good is it, and how honest are its error bars?
-    at_truth = model.predict(stations, field[-1:])
-    error = at_truth["mean"] - field[-1:]
-    covered = (np.abs(error) < 1.96 * at_truth["std"]).mean()
-    print(f"RMSE {float(np.sqrt((error**2).mean())):.2f} K; {100 * float(covered):.0f} % within the 95 % interval")
     print(f"local effect at the mountain: {float(prediction['local_effect'].min()):.1f} K")
+
+    # 4. Scale its error bars by its errors on five further days. How good is it on the last five, beside kriging?
+    calibrated = model.calibrate(field, days=("2020-07-21", "2020-07-25"))
+    validation = calibrated.validate(field, days=("2020-07-26", "2020-07-30"))
+    print(validation)
+    validation.plot(out / "scores.png")
+
+    # 5. Where should three more stations be?
+    print(model.suggest(stations, "44,51,2,11,2", number=3))
     return prediction
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "data": ("aenp.experiments.commands", "make an experiment's data set"),
     "fit": ("aenp.earth.commands", "train a model on your own field or stations"),
     "predict": ("aenp.earth.commands", "predict a field from observations"),
+    "validate": ("aenp.earth.commands", "compare a model with kriging on data that are held out"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
 }
 "The module of each command, imported when the command is called, and what the command does."
@@ -49,6 +50,7 @@ Examples:
   aenp models
   aenp predict --weights era5-2d/pttnp-approx --context stations.csv --target 36,47,6,19,0.25 --out p.nc --plot map.png
   aenp fit t2m.nc --minutes 20 --out runs/own
+  aenp validate t2m.nc --weights runs/own
   aenp reproduce gp
   aenp train gp --model convcnp --symmetry approx --minutes 10
   aenp train gp --model convcnp --symmetry approx --resume

@@ -239,4 +239,4 @@ def test_invalid_arguments_raise(options: dict[str, object], message: str) -> No
 @pytest.mark.slow
 def test_the_tutorial_runs(tmp_path: Path) -> None:
     runpy.run_path(str(Path(__file__).parents[2] / "docs" / "tutorial_own_data.py"))["main"](0.05, tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "prediction.nc", "map.png"}
+    assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "prediction.nc", "map.png", "scores.png"}

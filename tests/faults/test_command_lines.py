@@ -152,10 +152,27 @@ LINES = {
             },
         )
     ],
+    "validate": [
+        Line(
+            "field.nc --weights model.safetensors --tasks 1 --out new/table.csv",
+            {
+                "": NO_FIELD,
+                "--weights": (*NO_MODEL, "process.safetensors"),
+                "--days": ("2020-01-01", "x y", "2050-01-01 2050-01-02"),
+                "--region": ("1 2 3", "1 2 3 x", "nan nan nan nan", "-10 -5 100 110"),
+                "--fraction": (*NO_NUMBER, "0", "1"),
+                "--tasks": NO_COUNT,
+                "--variable": NO_NAME,
+                "--seed": NO_SEED,
+                "--out": (*NO_FILE, "table.nc"),
+                "--plot": (*NO_FILE, "new/scores.xyz"),
+            },
+        )
+    ],
     "models": [Line("")],
     "families": [Line("--tasks 1 --seed 1", {"--tasks": NO_COUNT, "--seed": NO_SEED})],
 }
-QUICK = [("data", 0), ("fit", 0), ("fit", 1), ("models", 0), ("plot", 0), ("predict", 0), ("train", 0)]
+QUICK = [("data", 0), ("fit", 0), ("fit", 1), ("models", 0), ("plot", 0), ("predict", 0), ("train", 0), ("validate", 0)]
 
 
 def misspelt(word: str, random: Random) -> str:

@@ -1,4 +1,4 @@
-"""The commands for a scientist's own fields and stations: fit, predict."""
+"""The commands for a scientist's own fields and stations: fit, predict, validate."""
 
 import shlex
 import sys
@@ -7,10 +7,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from aenp.arguments import File, Flag, Seed, Text, check_apart, check_place, number, optional
+from aenp.arguments import Count, File, Flag, Seed, Text, check_apart, check_place, number, optional
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.output import check_output, write_prediction
+from aenp.earth.sources import Period, Region
+from aenp.saving import written_whole
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL
 
@@ -86,12 +88,7 @@ def predict(
 
         check_place(plot)
         picture_format(plot)
-    model = find_model(weights)
-    if not isinstance(model, FieldModel):
-        raise ValueError(
-            f"{weights} does not predict a field in physical units; "
-            "use an era5 model (`aenp models` lists them) or one from `aenp fit`"
-        )
+    model = _field_model(weights)
     observed = model.observed(context, variable, elevation)
     shore = None if plot is None or coast is None else read_coast(coast, target, observed)
     prediction = model.predict(
@@ -102,3 +99,83 @@ def predict(
     print(write_prediction(prediction, out))
     if plot is not None:
         print(map_prediction(prediction, observed, plot, shore))
+
+
+def validate(
+    data: Positional[Path],
+    weights: str,
+    days: Annotated[Period | None, optional("FIRST LAST")] = None,
+    region: Annotated[Region | None, optional("S N W E"), number(float, -360, 360, 4)] = None,
+    stations: File = None,
+    fraction: Annotated[float | None, optional("SHARE"), number(float, 0.001, 0.999)] = None,
+    tasks: Count = 30,
+    variable: Text = None,
+    elevation: File = None,
+    seed: Seed = 0,
+    out: File = None,
+    plot: File = None,
+) -> None:
+    """Compare a model with climatology, inverse distances and kriging, at places and times that are held out.
+
+    Example: aenp validate t2m.nc --weights runs/italy --days 2022-06-16 2022-06-30 --out table.csv --plot scores.png
+
+    Args:
+        data: a field or a table of stations, as for `aenp fit`; baselines learn from the model's training period in it.
+        weights: a model that `aenp fit` wrote, or its directory, or the name of a shipped one.
+        days: first and last date to predict; by default those after the model's training period.
+        region: south, north, west, east in degrees; by default all of the data.
+        stations: a table of places that the model has never seen, to predict; by default random ones.
+        fraction: share of the places that is observed; by default 0.8 of stations, 0.1 of the cells of a grid.
+        tasks: number of times to predict, spread over the days.
+        variable: name of the values; by default the name in training, or the only one.
+        elevation: a topography in metres, for kriging with elevation and models that see it, where data have none.
+        seed: random seed of the places and times.
+        out: CSV file for the table of scores; by default none.
+        plot: a chart to draw, such as scores.png; by default none.
+    """
+    inputs: dict[str, str | Path | None] = {
+        "weights": weights,
+        "data": data,
+        "stations": stations,
+        "elevation": elevation,
+    }
+    check_apart(inputs, {"out": out, "plot": plot})
+    for file in (out, plot):
+        if file is not None:
+            check_place(file)
+    if out is not None and out.suffix != ".csv":
+        raise ValueError(f"{out} is no name for a table; choose one that ends in .csv")
+    if plot is not None:
+        from aenp.evaluation.plots import picture_format
+
+        picture_format(plot)
+    result = _field_model(weights).validate(
+        data,
+        stations,
+        days,
+        sys.stderr.isatty(),
+        region=region,
+        fraction=fraction,
+        tasks=tasks,
+        variable=variable,
+        elevation=elevation,
+        seed=seed,
+    )
+    print(result)
+    if out is not None:
+        with written_whole(out) as temporary:
+            result.table.to_csv(temporary)
+        print(out)
+    if plot is not None:
+        print(result.plot(plot))
+
+
+def _field_model(weights: str) -> FieldModel:
+    """The model in the file or of the name; an error if it has no physical units."""
+    model = find_model(weights)
+    if not isinstance(model, FieldModel):
+        raise ValueError(
+            f"{weights} does not predict a field in physical units; "
+            "use an era5 model (`aenp models` lists them) or one from `aenp fit`"
+        )
+    return model

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,9 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
-from scipy.spatial import KDTree  # type: ignore[import-untyped]
+from scipy.spatial import KDTree
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from aenp._version import __version__
 from aenp.configured import Configured
@@ -26,12 +27,15 @@ from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import SLACK, Nodes, beside, node_on
 from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, open_points
-from aenp.earth.sources import NoSuchVariable, converted, describe
+from aenp.earth.sources import NoSuchVariable, Period, converted, describe
 from aenp.inference import ar_context, median, spread
-from aenp.likelihoods import NonNegative, Unit
+from aenp.likelihoods import NonNegative, Unit, in_unit
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 from aenp.task import Task
+
+if TYPE_CHECKING:
+    from aenp.earth.validation import Validation
 
 CHUNK = 4096
 "Number of targets that are decoded at a time."
@@ -70,16 +74,19 @@ class FieldModel(Configured, nn.Module):
     Args:
         process: the neural process; its inputs are the frame's axes, its outputs the frame's variables.
         frame: the coordinates and units of its training data.
+        spread: the factor of its standard deviations that `calibrate` has found.
     """
 
-    def __init__(self, process: NeuralProcess, frame: Frame) -> None:
+    def __init__(self, process: NeuralProcess, frame: Frame, spread: float = 1.0) -> None:
         super().__init__()
         sizes = len(frame.axes), len(frame.variables)
         if (process.dim_x, process.dim_y) != sizes:
             raise ValueError(
                 f"the frame needs dim_x={sizes[0]} and dim_y={sizes[1]}; got {process.dim_x} and {process.dim_y}"
             )
-        self.process, self.frame = process, frame
+        if not 0 < spread < math.inf:
+            raise ValueError(f"spread, the factor of standard deviations, must be positive and finite; got {spread}")
+        self.process, self.frame, self.spread = process, frame, spread
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to one file, which appears under its name only once it is complete."""
@@ -180,6 +187,108 @@ class FieldModel(Configured, nn.Module):
         where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
         result["in_domain"] = xr.apply_ufunc(self._inside, *where, dask="parallelized", output_dtypes=[bool])
         return self._described(result.assign_coords(places.labels)).assign_attrs(note)
+
+    def validate(
+        self,
+        data: PointsLike,
+        stations: PlacesLike | None = None,
+        days: Period | None = None,
+        progress: bool = False,
+        **options: Any,
+    ) -> "Validation":
+        """How well the model, its equivariant part, climatology, inverse distances and kriging predict the same places.
+
+        At each of some times, part of the places is observed and the others are predicted. The result's `table` has
+        errors, CRPS, log-likelihood and coverage, `plot(path)` draws them, and `print` shows a summary.
+
+        Args:
+            data: a field or stations, as for `fit`; it should hold the model's training period too, from which
+                climatology and kriging learn.
+            stations: places that the model has never seen, which are the targets at all times and hidden from the
+                baselines too; by default each time has its own random targets.
+            days: first and last date; by default those after the model's training period, or else others outside it.
+            progress: show a progress bar.
+            options: `region`, `fraction`, `tasks`, `variable`, `elevation` and `seed`, as in `Choice`.
+        """
+        from aenp.earth.holdout import Choice
+        from aenp.earth.validation import validate
+
+        return validate(self, data, Choice(stations, days, **options), progress)
+
+    def calibrate(
+        self,
+        data: PointsLike,
+        stations: PlacesLike | None = None,
+        days: Period | None = None,
+        progress: bool = False,
+        **options: Any,
+    ) -> "FieldModel":
+        """The same model with standard deviations scaled so that its 90 % intervals hold 90 % of what is observed.
+
+        The mean does not change. The factor is saved with the model. Choose days, and places if the model is meant for
+        new ones, that were not used in training, and validate on others.
+
+        Args:
+            data: a field or stations, as for `validate`.
+            stations: places that the model has never seen; by default each time has its own random targets.
+            days: first and last date; by default those after the model's training period, or else others outside it.
+            progress: show a progress bar.
+            options: as for `validate`.
+        """
+        from aenp.earth.holdout import Choice
+        from aenp.earth.validation import calibrate
+
+        return calibrate(self, data, Choice(stations, days, **options), progress)
+
+    def suggest(
+        self,
+        context: PointsLike,
+        candidates: PlacesLike,
+        number: int = 5,
+        target: PlacesLike | None = None,
+        variable: str | None = None,
+        elevation: FieldLike | None = None,
+        plot: str | os.PathLike[str] | None = None,
+    ) -> pd.DataFrame:
+        """Where the next stations should be: one after another, each where it most reduces the targets' variance.
+
+        A new station is taken to observe what is predicted there. If the context has several times, each is a case of
+        its own, and the reduction is that of the sum over all of them.
+
+        The result has a row for each station, with `latitude`, `longitude`, `elevation` if known, and `reduction`: by
+        how many percent this station and those above it reduce the sum of the variances at the targets.
+
+        Args:
+            context: the observations, as for `predict`; those of a few typical times.
+            candidates: where stations can be placed, as the target of `predict`.
+            number: how many to place.
+            target: where predictions matter; by default at the candidates.
+            variable: the name of the values in `context`; by default the name in training, or the only one.
+            elevation: a topography in metres, for a model that sees elevation.
+            plot: a map to draw, such as map.png; by default none.
+        """
+        from aenp.earth.placement import suggest
+
+        return suggest(self, context, candidates, number, target, variable, elevation, plot)
+
+    def variances(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
+        """The predictive variance at the places given each of the contexts, all in one pass.
+
+        Args:
+            contexts: tables as `observed` returns them, each a case of its own.
+            places: a table with the coordinates that the model sees.
+        """
+        self.eval()
+        x = {name: axis.x(places[name].to_numpy()) for name, axis in self.frame.axes.items()}
+        corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
+        nodes, _ = self._nodes(pd.concat(contexts), x)
+        task, unit = self.process.normalise(Task.stack([self._context(each, corners, nodes) for each in contexts]))
+        xt = torch.from_numpy(np.stack(list(x.values()), axis=-1)).expand(len(contexts), -1, -1)
+        with torch.no_grad():
+            state = self.process.encode(task)
+            parts = [self.process.likelihood(self.process.decode(state, some), unit) for some in xt.split(CHUNK, dim=1)]
+        variance = torch.cat([self._widened(part).variance for part in parts], dim=1).numpy()
+        return (variance * np.array([variable.std**2 for variable in self.frame.variables])).sum(-1)
 
     def observed(
         self, context: PointsLike, variable: str | None = None, elevation: FieldLike | None = None
@@ -358,7 +467,7 @@ class FieldModel(Configured, nn.Module):
     ) -> Float[ndarray, "n points"]:
         """Each of the outputs at `x`, in the user's units: for each label, or once, and for each variable."""
         xt, decode, likelihood = torch.from_numpy(x).unsqueeze(0), self.process.decode, self.process.likelihood
-        prediction = likelihood(decode(encoded.state, xt), encoded.unit)
+        prediction = self._widened(likelihood(decode(encoded.state, xt), encoded.unit))
         mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
@@ -378,6 +487,12 @@ class FieldModel(Configured, nn.Module):
             values["samples"] = median(likelihood(raw, encoded.sample_unit))
         every = torch.cat([self._in_units(key, values[key]) for key in outputs])
         return every.mT.flatten(0, 1).numpy()
+
+    def _widened(self, prediction: Distribution) -> Distribution:
+        """The prediction as calibrated: deviations from its mean scaled by `spread`."""
+        if self.spread == 1:
+            return prediction
+        return in_unit(prediction, (1 - self.spread) * prediction.mean, torch.tensor(self.spread))
 
     def _in_units(self, key: str, values: Tensor) -> Tensor:
         """Values of an output, which are in the model's unit, in the user's."""

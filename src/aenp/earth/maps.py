@@ -172,3 +172,27 @@ def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: floa
     order = np.argsort(longitude) if longitude.ndim == 1 else slice(None)
     values = values.transpose(*latitude.dims, ...)
     return axis.pcolormesh(longitude[order], latitude, values.values[..., order], shading="nearest", **style)
+
+
+def map_suggestion(chosen: pd.DataFrame, candidates: pd.DataFrame, observed: pd.DataFrame, file: Path) -> Path:
+    """Candidates in the colour of their reduction, the suggested stations with their numbers, and the observations.
+
+    Args:
+        chosen: what `FieldModel.suggest` returns.
+        candidates: latitude, longitude, and the reduction by a first station there, in percent.
+        observed: the observations, as `open_points` returns them.
+        file: the picture to write.
+    """
+    figure, axis = pyplot.subplots(figsize=(6, 5), layout="constrained")
+    middle = float(candidates["longitude"].mean())
+    tables = {"candidates": candidates, "observed": observed.drop_duplicates(["latitude", "longitude"]), "new": chosen}
+    (x, y), stations, new = ((_near(t["longitude"].to_numpy(), middle), t["latitude"]) for t in tables.values())
+    image = axis.scatter(x, y, c=candidates["reduction"], s=24, cmap="viridis", marker="s")
+    axis.scatter(*stations, s=12, color="black", label="observations")
+    axis.scatter(*new, s=130, color="white", edgecolors="tab:red", linewidths=1.5, label="suggested", zorder=3)
+    for number, x, y in zip(chosen.index, *new, strict=True):
+        axis.text(x, y, str(number), ha="center", va="center", fontsize=8, zorder=4)
+    figure.colorbar(image, ax=axis, label="variance removed by a first station there [%]")
+    axis.set(xlabel="longitude [°]", ylabel="latitude [°]", title="suggested stations")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return save_figure(figure, file)

@@ -1,0 +1,218 @@
+"""Tasks from a user's data: what is observed at a time, what is to be predicted, and what baselines may learn from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Bool
+from numpy import ndarray
+from numpy.random import Generator
+
+from aenp.earth.baselines import MAX_TIMES, PLACE, Split, nearby, positions
+from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import EPOCH
+from aenp.earth.gridded import FieldLike, open_gridded
+from aenp.earth.places import PlacesLike, elevation_or_error, open_places
+from aenp.earth.points import PointsLike, is_scattered
+from aenp.earth.sources import NoSuchVariable, Period, Region, describe, inside, no_data, wrap
+
+STATIONS, CELLS = 0.8, 0.1
+"The share of the places that is observed, of stations and of the cells of a grid."
+MAX_CELLS, MAX_CONTEXT, MAX_TARGETS, MAX_HISTORY = 4096, 4096, 1000, 1000
+"Cells of a grid, observations and targets of a task, and times for baselines; of more, so many are drawn at random."
+NEAR = 0.05
+"Kilometres within which two places are the same."
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to hold out.
+
+    Args:
+        stations: places that the model has never seen, which are the targets at all times; by default each time has its
+            own random targets.
+        days: first and last date; by default those after the model's training period, or else others outside it.
+        region: south, north, west, east in degrees; by default all of the data.
+        fraction: the share of places that is observed; by default 0.8 of stations, 0.1 of the cells of a grid, and all
+            places other than `stations`.
+        tasks: the largest number of times to predict, spread over the days.
+        variable: the name of the values; by default the name in training, or the only one.
+        elevation: a topography in metres, for kriging with elevation and for models that see it, if data have none.
+        seed: of the choice of places and times.
+    """
+
+    stations: PlacesLike | None = None
+    days: Period | None = None
+    region: Region | None = None
+    fraction: float | None = None
+    tasks: int = 30
+    variable: str | None = None
+    elevation: FieldLike | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fraction is not None and not 0 < self.fraction < 1:
+            raise ValueError(f"fraction, the share of places observed, must be between 0 and 1; got {self.fraction}")
+        if self.tasks < 1:
+            raise ValueError(f"tasks, the number of times to predict, must be at least 1; got {self.tasks}")
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """What is held out.
+
+    Args:
+        splits: what is observed and what is to be predicted at each time.
+        history: observations for baselines to learn from, without places that the model has never seen.
+        rehearsals: some times of the history, split in the same way.
+        note: what to know about the times, if anything.
+    """
+
+    splits: Sequence[Split]
+    history: pd.DataFrame
+    rehearsals: Sequence[Split]
+    note: str
+
+
+def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
+    """The tasks, and for baselines the data of the training period or, if there are none, of other times.
+
+    If there is a single time, baselines learn from what is observed then.
+    """
+    if len(model.frame.variables) > 1:
+        names = ", ".join(each.name for each in model.frame.variables)
+        raise ValueError(f"only models of one variable can be compared with kriging; this one has {names}")
+    rng = np.random.default_rng(choice.seed)
+    source, density = _open(model, data, choice, rng)
+    times = np.unique(source["time"])
+    tested, past, note = _periods(times, model.frame.period, choice.days, describe(data))
+    chosen = _some(times[tested], choice.tasks, rng)
+    table = _table(model, source, np.union1d(chosen, _some(times[past], MAX_HISTORY, rng)), choice)
+    unseen = _unseen(table, choice.stations)
+    fraction = choice.fraction or (CELLS if density else STATIONS)
+    share = min(fraction * (density or 1.0), max(fraction, 0.5))
+    everything = 1.0 if choice.fraction is None and choice.stations is not None else share
+    is_tested = table["time"].isin(chosen).to_numpy()
+    splits = list(_splits(table[is_tested], unseen[is_tested], everything, choice.stations is not None, rng))
+    history = table[~is_tested & ~unseen]
+    if history.empty and splits:
+        history = pd.concat([split.context for split in splits])
+    practice = history[history["time"].isin(_some(np.unique(history["time"]), MAX_TIMES, rng))]
+    rehearsals = list(_splits(practice, np.zeros(len(practice), bool), share, False, rng))
+    if not splits or not rehearsals:
+        raise ValueError(f"{describe(data)} has too few places; each time needs one to predict from and one to predict")
+    return Holdout(splits, history, rehearsals, note)
+
+
+def _open(
+    model: FieldModel, data: PointsLike, choice: Choice, rng: Generator
+) -> tuple[pd.DataFrame | xr.DataArray, float | None]:
+    """The observations with their times, and for a grid its cells as points, and how many cells each stands for."""
+    if is_scattered(data):
+        table = model.observed(data, choice.variable, choice.elevation)
+        return table if "time" in table else table.assign(time=EPOCH), None
+    try:
+        field = open_gridded(data, choice.variable or model.frame.variables[0].name, choice.region)
+    except NoSuchVariable:
+        if choice.variable is not None:
+            raise
+        field = open_gridded(data, region=choice.region)
+    cells = field[0].size
+    drawn = np.sort(rng.permutation(cells)[:MAX_CELLS])
+    rows, columns = (xr.DataArray(index, dims="place") for index in np.unravel_index(drawn, field.shape[1:]))
+    points = field.isel(latitude=rows, longitude=columns)
+    return points if "time" in points.coords else points.assign_coords(time=[EPOCH]), cells / len(drawn)
+
+
+def _periods(
+    times: ndarray, period: Sequence[str] | None, days: Period | None, where: str
+) -> tuple[Bool[ndarray, " times"], Bool[ndarray, " times"], str]:
+    """Which times are to be predicted, which baselines may learn from, and a note on what is unusual."""
+    number, count = np.arange(len(times)), len(times)
+    trained = np.zeros(count, bool) if period is None else inside("time", times, None, (period[0], period[1]))
+    if days is not None:
+        tested = inside("time", times, None, days)
+        if not tested.any():
+            raise no_data(where, None, days, {"time": times})
+    elif trained.all():
+        tested = number >= count - max(1, count // 10)
+    elif trained.any():
+        later = number > number[trained].max()
+        tested = later if later.any() else ~trained
+    else:
+        tested = number >= 2 * count // 3
+    past = trained & ~tested
+    note = "" if past.any() else "The data do not hold the training period, so baselines learned from other times."
+    if period is None:
+        note = "The model does not know its training period, which may include the times predicted here."
+    if (tested & trained).any():
+        note = f"The model was trained on times from {' to '.join(period or ())}, some of which are predicted here."
+    return tested, past if past.any() else ~tested, note
+
+
+def _some(times: ndarray, number: int, rng: Generator) -> ndarray:
+    """At most this many of the times: one at random from each of as many parts of equal length."""
+    if len(times) <= number:
+        return times
+    return times[((np.arange(number) + rng.random(number)) * len(times) / number).astype(int)]
+
+
+def _table(model: FieldModel, source: pd.DataFrame | xr.DataArray, times: ndarray, choice: Choice) -> pd.DataFrame:
+    """The observations of these times, one for each place and time, with elevations if these are all known."""
+    if isinstance(source, xr.DataArray):
+        table = model.observed(source.isel(time=np.isin(source["time"], times)), elevation=choice.elevation)
+    else:
+        table = source[source["time"].isin(times)]
+    if choice.region is not None:
+        whole, table = table, table.assign(longitude=wrap(table["longitude"], choice.region))
+        for name in PLACE:
+            table = table[inside(name, table[name].to_numpy(), choice.region, None)]
+        if table.empty:
+            raise no_data("the given data", choice.region, choice.days, {name: whole[name] for name in PLACE})
+    table = table.drop_duplicates(["time", *PLACE]).reset_index(drop=True)
+    if choice.elevation is not None and "elevation" not in table:
+        table = _with_elevation(table, choice.elevation)
+    return table.drop(columns="elevation") if "elevation" in table and table["elevation"].isna().any() else table
+
+
+def _with_elevation(table: pd.DataFrame, topography: FieldLike) -> pd.DataFrame:
+    places = table[PLACE].drop_duplicates()
+    where = places["latitude"].to_numpy(float), places["longitude"].to_numpy(float)
+    heights = elevation_or_error(np.full(len(places), np.nan), *where, topography, "the given data")
+    return table.merge(places.assign(elevation=heights), on=PLACE, how="left")
+
+
+def _unseen(table: pd.DataFrame, stations: PlacesLike | None) -> Bool[ndarray, " rows"]:
+    """Which observations are from the stations that the model has never seen."""
+    if stations is None:
+        return np.zeros(len(table), bool)
+    named = open_places(stations, table.drop(columns="time"), any_time=True).coordinates
+    latitude, longitude = (each.values.ravel() for each in xr.broadcast(*(named[name] for name in PLACE)))
+    at = positions(pd.DataFrame({"latitude": latitude, "longitude": longitude}))
+    here = positions(table)
+    missing = ~_close(at, here)
+    if missing.any():
+        where = f"{latitude[missing][0]:.4f}, {longitude[missing][0]:.4f}"
+        raise ValueError(f"the data have no observations at {missing.sum()} of the stations, such as {where}")
+    return _close(here, at)
+
+
+def _close(a: ndarray, b: ndarray) -> Bool[ndarray, " points"]:
+    """Whether each of the places `a` is one of `b`."""
+    index = nearby(b, a)[0][:, 0]
+    return np.linalg.norm(a - b[index], axis=1) < NEAR
+
+
+def _splits(
+    table: pd.DataFrame, unseen: Bool[ndarray, " rows"], share: float, named: bool, rng: Generator
+) -> Iterator[Split]:
+    """A share of the places seen of each time, and what is not seen, if named, or else the other places."""
+    for rows in table.groupby("time").indices.values():
+        seen = rng.permutation(rows[~unseen[rows]])
+        count = max(1, min(round(share * len(seen)), len(seen) - (not named)))
+        context, target = seen[:count], rows[unseen[rows]] if named else seen[count:]
+        if len(context) and len(target):
+            parts = context[:MAX_CONTEXT], target[:MAX_TARGETS]
+            yield Split(*(table.iloc[part].reset_index(drop=True) for part in parts))

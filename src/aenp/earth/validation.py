@@ -1,0 +1,184 @@
+"""Validation: how well a model predicts places and times that it is not given, beside kriging on the same tasks."""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from rich.console import Console
+from rich.progress import Progress
+from torch.distributions import Normal
+
+from aenp import likelihoods
+from aenp.earth.baselines import Moments, fit_baselines
+from aenp.earth.field_model import FieldModel
+from aenp.earth.holdout import Choice, hold_out
+from aenp.earth.points import PointsLike
+from aenp.evaluation.metrics import crps
+from aenp.evaluation.scores import Score
+
+LEVEL = 0.9
+"Probability of the intervals whose coverage is reported, and calibrated."
+MODEL, EQUIVARIANT = "model", "equivariant part"
+METRICS = ("rmse", "mae", "bias", "crps", "loglik", "coverage")
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Predictions of a model and of baselines for the same places and times, and what was observed there.
+
+    Args:
+        predictions: a row for each target and method: `time`, `latitude`, `longitude`, perhaps `elevation`, the
+            observed `value`, the `method`, and the `mean` and `std` that it predicts.
+        variable: the name of the values.
+        units: their units.
+        note: what to know about the times, if anything.
+    """
+
+    predictions: pd.DataFrame
+    variable: str
+    units: str
+    note: str = ""
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Each metric of each method, and its standard error over days, under the metric's name with `_se`.
+
+        Columns are `rmse`, `mae`, `bias` (mean minus observation) and `crps` in the units of the values, `loglik`, the
+        log-likelihood per target, and `coverage`, the share of targets in the central 90 % interval.
+        """
+        rows = {}
+        for method, values in self._by_time.groupby("method", sort=False):
+            found = {name: self._score(values[name]) for name in values}
+            square, rmse = found["square"], np.sqrt(found["square"].mean)
+            found["rmse"] = Score(rmse, square.standard_error / (2 * rmse) if rmse else 0.0)
+            rows[method] = {name: found[name].mean for name in METRICS}
+            rows[method] |= {f"{name}_se": found[name].standard_error for name in METRICS}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+    @cached_property
+    def pit(self) -> pd.DataFrame:
+        """The share of the targets in each tenth of the predicted probability, by method; 0.1 if calibrated."""
+        tenth = self._scored["pit"].mul(10).astype(int).clip(upper=9)
+        return pd.crosstab(self._scored["method"], tenth, normalize="index").reindex(
+            index=self.table.index, columns=range(10), fill_value=0.0
+        )
+
+    def coverage(self, levels: Float[ndarray, " levels"]) -> pd.DataFrame:
+        """The share of the targets in central intervals of these probabilities, by method."""
+        depth = 2 * (self._scored["pit"] - 0.5).abs()
+        inside = pd.DataFrame({level: depth <= level for level in levels})
+        return inside.groupby(self._scored["method"]).mean().reindex(self.table.index)
+
+    def plot(self, path: str | os.PathLike[str]) -> Path:
+        """Draws errors and CRPS of each method, the histogram of the PIT and the coverage of intervals."""
+        from aenp.earth.charts import draw_validation
+
+        return draw_validation(self, Path(path))
+
+    @property
+    def verdict(self) -> str:
+        """How the model compares with the best baseline, in one sentence."""
+        baselines = self.table.drop(index=[MODEL, EQUIVARIANT], errors="ignore")["crps"]
+        best = str(baselines.idxmin())
+        difference = self._score(self._by_time.loc[MODEL, "crps"] - self._by_time.loc[best, "crps"])
+        told = f"CRPS {self.table.loc[MODEL, 'crps']:.3g} against {baselines[best]:.3g} {self.units}".rstrip()
+        error = f"difference {_with_error(difference.mean, difference.standard_error)}"
+        if difference.sign > 0:
+            return f"The model loses to {best}: {told}, {error}."
+        if difference.sign < 0:
+            return f"The model beats every baseline; the best of them is {best}: {told}, {error}."
+        return f"The model is not clearly better or worse than {best}, the best baseline: {told}, {error}."
+
+    def __str__(self) -> str:
+        times, targets = self.predictions["time"].nunique(), (self.predictions["method"] == MODEL).sum()
+        shown = pd.DataFrame(index=self.table.index.rename(None))
+        for name in METRICS:
+            shown[name] = list(map(_with_error, self.table[name], self.table[f"{name}_se"]))
+        title = f"{self.variable} [{self.units or '1'}]: {targets} targets at {times} times, with standard errors"
+        return "\n".join([title, shown.to_string(), *filter(None, [self.note]), self.verdict])
+
+    @cached_property
+    def _scored(self) -> pd.DataFrame:
+        """The predictions, with each metric."""
+        mean, std, value = (self.predictions[name].to_numpy(float) for name in ("mean", "std", "value"))
+        return self.predictions.assign(**scores(Moments(mean, std), value))
+
+    @cached_property
+    def _by_time(self) -> pd.DataFrame:
+        """Each metric at each time, the mean over its targets."""
+        names = ["square", "mae", "bias", "crps", "loglik", "coverage"]
+        return self._scored.groupby(["method", "time"], sort=False)[names].mean()
+
+    def _score(self, values: pd.Series) -> Score:
+        """The mean over times, with its standard error over days; NaN for a single day."""
+        days = torch.tensor(pd.factorize(values.index.get_level_values("time").floor("D"))[0]).unsqueeze(0)
+        score = Score.of(torch.tensor(values.to_numpy(float)).unsqueeze(0), days)
+        return score if days.max() > 0 else Score(score.mean, float("nan"))
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.3g}" if np.isnan(error) else f"{value:.3g} ± {error:.2g}"
+
+
+def scores(prediction: Moments, value: Float[ndarray, " points"]) -> dict[str, Float[ndarray, " points"]]:
+    """Metrics at each place, of a Normal prediction."""
+    normal, y = Normal(torch.tensor(prediction.mean), torch.tensor(prediction.std)), torch.tensor(value)
+    error, pit = prediction.mean - value, normal.cdf(y)
+    return {
+        "square": error**2,
+        "mae": np.abs(error),
+        "bias": error,
+        "crps": crps(normal, y).numpy(),
+        "loglik": normal.log_prob(y).numpy(),
+        "coverage": ((pit - 0.5).abs() <= LEVEL / 2).numpy().astype(float),
+        "pit": pit.numpy(),
+    }
+
+
+def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> Validation:
+    """The model, its equivariant part and every baseline on the same tasks."""
+    tasks = hold_out(model, data, choice)
+    methods: dict[str, Callable[[pd.DataFrame, pd.DataFrame], Moments]] = {MODEL: partial(_predict, model, nullcontext)}
+    if model.process.symmetry == "approx":
+        methods[EQUIVARIANT] = partial(_predict, model, model.process.equivariant)
+    rows = []
+    with Progress(console=Console(stderr=True), disable=not progress) as bar:
+        line = bar.add_task("fitting baselines", total=len(tasks.splits))
+        methods |= {name: each.predict for name, each in fit_baselines(tasks.history, tasks.rehearsals).items()}
+        bar.update(line, description="predicting")
+        for context, target in tasks.splits:
+            rows += [target.assign(method=name, **each(context, target)._asdict()) for name, each in methods.items()]
+            bar.advance(line)
+    variable = model.frame.variables[0]
+    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, tasks.note)
+
+
+def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> FieldModel:
+    """The model with standard deviations scaled so that 90 % of the observations are in its 90 % intervals."""
+    if not isinstance(model.process.likelihood, likelihoods.Normal | likelihoods.NormalMixture):
+        kind = type(model.process.likelihood).__name__
+        raise ValueError(f"calibrate scales standard deviations, which a {kind} likelihood with bounds does not allow")
+    tasks, depths = hold_out(model, data, choice), []
+    with Progress(console=Console(stderr=True), disable=not progress) as bar:
+        for context, target in bar.track(tasks.splits, description="calibrating"):
+            mean, std = _predict(model, nullcontext, context, target)
+            depths.append(np.abs(target["value"].to_numpy() - mean) / std)
+    normal = Normal(0.0, 1.0).icdf(torch.tensor((1 + LEVEL) / 2)).item()
+    factor = float(np.quantile(np.concatenate(depths), LEVEL)) / normal
+    return FieldModel(model.process, model.frame, model.spread * factor).eval()
+
+
+def _predict(
+    model: FieldModel, part: Callable[[], AbstractContextManager[None]], context: pd.DataFrame, target: pd.DataFrame
+) -> Moments:
+    with part():
+        result = model.predict(context, target, "value")
+    return Moments(*(result[name].values.astype(float) for name in ("mean", "std")))

@@ -1,0 +1,75 @@
+"""Placement: the next station is where it tells most about the targets."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import aenp
+from aenp.earth.field_model import FieldModel
+from exact_gp import FRAME, drawn, gp_model
+
+GRID = "41,49,-9,9,2"
+
+
+def station(latitude: float, longitude: float) -> pd.DataFrame:
+    return pd.DataFrame({"latitude": [latitude], "longitude": [longitude], "t2m": [280.0]})
+
+
+def test_a_station_goes_into_the_gap_and_not_beside_others() -> None:
+    """One gap among stations, a place beside one of them, and a corner with few places around."""
+    context = pd.concat([station(y, x) for y in (41.0, 43.0) for x in (-8.0, -6.0, -4.0, -2.0)])
+    candidates = pd.DataFrame({"latitude": [43.1, 46.0, 50.0], "longitude": [-4.1, 4.0, 10.0]})
+    found = gp_model().suggest(context, candidates, 2, target="44,48,2,6,1")
+    assert found[["latitude", "longitude"]].to_numpy().tolist()[0] == [46.0, 4.0]
+    assert found.index.tolist() == [1, 2] and found["reduction"].is_monotonic_increasing
+    assert 10 < found["reduction"].iloc[0] < 100
+
+
+def variance(context: pd.DataFrame, further: pd.DataFrame) -> float:
+    """The sum of the variances on the grid, which for this model does not depend on what is observed."""
+    grown = pd.concat([context, further.assign(t2m=280.0)], join="inner")
+    return float((gp_model().predict(grown, GRID)["std"] ** 2).sum())
+
+
+def test_suggested_stations_beat_random_ones_and_those_of_the_largest_variance() -> None:
+    sums: dict[str, list[float]] = {"suggested": [], "random": [], "largest": []}
+    for seed in range(6):
+        context = drawn(1, 12, seed).drop(columns="time")
+        found = gp_model().suggest(context, GRID, 3)
+        sums["suggested"].append(variance(context, found))
+        places = gp_model().predict(context, GRID)["std"].to_dataframe().reset_index()
+        sums["random"].append(variance(context, places.sample(3, random_state=seed)))
+        sums["largest"].append(variance(context, places.nlargest(3, "std")))
+        before = variance(context, found.iloc[:0])
+        assert np.isclose(found["reduction"].iloc[-1], 100 * (1 - sums["suggested"][-1] / before), rtol=0.01)
+    means = {name: np.mean(values) for name, values in sums.items()}
+    assert means["suggested"] < 0.97 * means["largest"] and means["suggested"] < 0.95 * means["random"]
+
+
+def test_several_times_count_together(tmp_path: Path) -> None:
+    """Two times with the same stations ask for the same place as one; a map shows it."""
+    context = drawn(2, 12)
+    one, both = (gp_model().suggest(table, GRID, 2) for table in (context[context["time"] == "2020-01-01"], context))
+    assert np.allclose(one, both, rtol=1e-3)
+    gp_model().suggest(context, GRID, 1, plot=tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+
+
+def test_variances_in_one_pass_are_those_of_each_prediction() -> None:
+    """Also for contexts of different sizes, and for models on a grid, which move stations to it."""
+    torch.manual_seed(0)
+    convcnp = aenp.ConvCNP(2, 1, points_per_unit=4, channels=8, layers=3, on_grid=True)
+    tables = [gp_model().observed(drawn(1, count, seed=count)) for count in (5, 9)]
+    places = pd.DataFrame({"latitude": [42.0, 44.0, 47.0], "longitude": [-6.0, 1.0, 3.0]})
+    for model in (gp_model(), FieldModel(convcnp, FRAME, spread=1.3)):
+        found = model.variances(tables, places)
+        each = [model.predict(table, places.assign(time=table["time"].iloc[0]), "value")["std"] for table in tables]
+        assert np.allclose(found, np.stack(each) ** 2, rtol=1e-3)
+
+
+def test_impossible_numbers_raise() -> None:
+    with pytest.raises(ValueError, match="number must be from 1 to 2, the number of candidates; got 3"):
+        gp_model().suggest(drawn(1, 5), {"latitude": [42.0], "longitude": [0.0, 1.0]}, 3)
