@@ -5,6 +5,7 @@ import torch
 
 from aenp import Task
 from aenp.symmetry import C, D, Euclidean, Motion, Translation
+from catalogue import random_task
 
 
 def task(context=3, target=4, batch=2, dim_x=2, **options):
@@ -280,3 +281,16 @@ def test_a_motion_does_not_round_to_whole_numbers():
 def test_tasks_with_and_without_outputs_are_not_stacked():
     with pytest.raises(ValueError, match="same dim_y, all with or all without yt"):
         Task.stack([task(), task().with_targets(task().xt)])
+
+
+def test_some_targets_keep_everything_that_belongs_to_them():
+    task = random_task(2, target=6, batch=2, dim_covariates=1)
+    task = replace(task, target_mask=torch.tensor([[True] * 6, [True, False] * 3]))
+    some = task.some_targets(torch.tensor([[5, 0], [1, 2]]))
+    for row, chosen in enumerate([[5, 0], [1, 2]]):
+        for name in ("xt", "yt", "target_mask", "target_covariates"):
+            assert torch.equal(getattr(some, name)[row], getattr(task, name)[row, chosen])
+    assert torch.equal(some.xc, task.xc) and torch.equal(some.context_covariates, task.context_covariates)
+    places, covariates = task.at_targets(slice(2, 4))
+    assert torch.equal(places, task.xt[:, 2:4]) and torch.equal(covariates, task.target_covariates[:, 2:4])
+    assert len(random_task(2).at_targets()) == 1
