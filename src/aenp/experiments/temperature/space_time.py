@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from aenp.experiments.temperature.effects import EUROPE_BOX
 from aenp.experiments.temperature.points import (
+    DEGREES,
     PAPER_TRANSFORMER,
     SMALL_TRANSFORMER,
     TRAIN,
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 DAYS, METRES = 4.0, 1000.0
 "The units of x."
+SOUTH, NORTH, WEST, EAST = (bound / DEGREES for bound in EUROPE_BOX)
+YEARLY = {
+    "domain": ((SOUTH, NORTH), (WEST, EAST), None, None),
+    "periods": (None, None, 365.25 / DAYS, None),
+}
+"Fixed inputs of Europe that repeat every year, and so hold in years that the model has not seen."
 
 
 class SpaceTimeTemperature(PointTemperature):
@@ -37,7 +45,7 @@ class SpaceTimeTemperature(PointTemperature):
     drawn = "2009-07-31"
     setups = {  # noqa: RUF012
         "cpu": {
-            "pttnp": replace(SMALL_TRANSFORMER, fixed_inputs={**SMALL_TRANSFORMER.fixed_inputs, "fourier": 8}),
+            "pttnp": replace(SMALL_TRANSFORMER, fixed_inputs={**SMALL_TRANSFORMER.fixed_inputs, **YEARLY}),
         },
         "paper": {"pttnp": PAPER_TRANSFORMER},
     }
