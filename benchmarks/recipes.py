@@ -229,16 +229,17 @@ stations = replace(tokens, experiment="era5-points-2d").but(recipe=MUON | {"exac
 conv_stations = replace(small, experiment="era5-points-2d").but(
     options={"on_grid": False}, fixed={"dropout": 0.5}, recipe=MUON | FAST | {"exact_first": 0.25}, targets=256
 )
+TNP = {"attention": "spectral", "wavelengths": (0.1, 14.0), "dim": 64, "heads": 4, "layers": 4}
 line = Trial(
     "gp",
     "tnp",
     "approx",
-    {"attention": "spectral", "wavelengths": (0.1, 14.0), "dim": 64, "heads": 4, "layers": 4, "fixed_at_targets": True},
+    TNP | {"fixed_at_targets": True},
     {"domain": ((-3.0, 3.0),), "fourier": 8, "dropout": 0.05},
     FAST,
     GibbsTasks().num_targets,
 )
-line_none = replace(line, symmetry="none", options={"dim": 64, "heads": 4, "layers": 4})
+line_none = replace(line, symmetry="none", options=TNP)
 
 TRIALS = {
     "era5-2d/convcnp-approx: first": conv,
