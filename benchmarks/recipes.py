@@ -267,7 +267,16 @@ TRIALS = {
     "era5-2d/convcnp-exact: Muon, elsewhere": replace(fast, symmetry="exact").but(recipe=MOVED),
     "era5-2d/convcnp-approx: Muon, elsewhere": fast.but(recipe=MOVED),
     "era5-2d/convcnp-approx: Muon, elsewhere, 5 layers": fast.but(recipe=MOVED, options={"layers": 5}),
-    "era5-2d/pttnp-approx: Muon, elsewhere": tokens.but(recipe=MOVED, fixed={"dropout": 0.1}),
+    "era5-2d/pttnp-approx: 256 targets, Muon": tokens.but(recipe=MUON, targets=256),
+    "era5-2d/pttnp-approx: 256 targets, Muon, exact first": tokens.but(
+        recipe=MUON | {"exact_first": 0.25}, targets=256
+    ),
+    "era5-2d/pttnp-approx: 256 targets, Muon, elsewhere": tokens.but(
+        recipe=MOVED, fixed={"dropout": 0.1}, targets=256
+    ),
+    "era5-2d/pttnp-exact: 256 targets, Muon, elsewhere": replace(
+        tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED
+    ).but(recipe=MOVED, targets=256),
     "era5-2d/pttnp-exact: Muon": replace(tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED).but(recipe=MUON),
 }
 TRIALS |= {

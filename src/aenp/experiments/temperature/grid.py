@@ -111,10 +111,12 @@ class Temperature(FieldExperiment):
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": FamilySetup(
-                Recipe(steps=3_000, learning_rate=2e-3),
-                SMALL_PTTNP,
-                SMALL_FIXED | {"num": 64},
+                replace(RECIPE, steps=10_000, batch_size=8, elsewhere=0.5),
+                SMALL_PTTNP | {"values": "centred"},
+                SMALL_FIXED | {"num": 64, "dropout": 0.25},
                 approx={"fixed_at_targets": True},
+                tasks={"num_targets": 256},
+                fourier=16,
             ),
             "convcnp": FamilySetup(replace(RECIPE, steps=18_000), SMALL_UNET | CLOSE, FIXED),
             "relaxedconvcnp": FamilySetup(replace(RECIPE, steps=12_000, optimiser="adamw"), SMALL_UNET | CLOSE, FIXED),

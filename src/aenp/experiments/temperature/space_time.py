@@ -12,6 +12,7 @@ from aenp.experiments.temperature.effects import EUROPE_BOX
 from aenp.experiments.temperature.points import (
     DEGREES,
     PAPER_TRANSFORMER,
+    RECIPE,
     SMALL_TRANSFORMER,
     TRAIN,
     TRANSFORMERS,
@@ -45,7 +46,11 @@ class SpaceTimeTemperature(PointTemperature):
     drawn = "2009-07-31"
     setups = {  # noqa: RUF012
         "cpu": {
-            "pttnp": replace(SMALL_TRANSFORMER, fixed_inputs={**SMALL_TRANSFORMER.fixed_inputs, **YEARLY}),
+            "pttnp": replace(
+                SMALL_TRANSFORMER,
+                recipe=replace(RECIPE, steps=6_000),
+                fixed_inputs={**SMALL_TRANSFORMER.fixed_inputs, **YEARLY},
+            ),
         },
         "paper": {"pttnp": PAPER_TRANSFORMER},
     }
