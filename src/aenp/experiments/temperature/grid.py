@@ -111,7 +111,7 @@ class Temperature(FieldExperiment):
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": FamilySetup(
-                replace(RECIPE, steps=10_000, batch_size=8, elsewhere=0.5),
+                replace(RECIPE, steps=10_000, batch_size=8, optimiser="adamw", elsewhere=0.5),
                 SMALL_PTTNP | {"values": "centred"},
                 SMALL_FIXED | {"num": 64, "dropout": 0.25},
                 approx={"fixed_at_targets": True},

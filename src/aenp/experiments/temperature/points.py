@@ -56,7 +56,7 @@ ALPS = Grid(np.linspace(41, 53, 49), np.linspace(10, 22, 49))
 OFF_GRID = {"on_grid": False}
 
 TRANSFORMERS: tuple[tuple[str, Symmetry], ...] = (("pttnp", "none"), ("pttnp", "exact"), ("pttnp", "approx"))
-RECIPE = Recipe(steps=10_000, batch_size=8, learning_rate=2e-3, optimiser="muon", exact_first=0.25, elsewhere=0.5)
+RECIPE = Recipe(steps=10_000, batch_size=8, learning_rate=2e-3, exact_first=0.25, elsewhere=0.5)
 SMALL_TRANSFORMER = FamilySetup(
     RECIPE,
     SMALL_PTTNP | {"values": "centred"},
