@@ -119,7 +119,7 @@ class RunConfig:
 
     def recipe(self) -> Recipe:
         """The preset's recipe, with the requested changes."""
-        recipe = self.setup.recipe
+        recipe = replace(self.setup.recipe, **(self.setup.none if self.symmetry == "none" else {}))
         steps = recipe.steps if self.steps is None else self.steps
         learning_rate = recipe.learning_rate if self.learning_rate is None else self.learning_rate
         return replace(recipe, steps=steps, learning_rate=learning_rate)

@@ -116,6 +116,7 @@ class Temperature(FieldExperiment):
                 SMALL_FIXED | {"num": 64, "dropout": 0.25},
                 approx={"fixed_at_targets": True},
                 tasks={"num_targets": 256},
+                none={"optimiser": "muon"},
                 fourier=16,
             ),
             "convcnp": FamilySetup(replace(RECIPE, steps=18_000), SMALL_UNET | CLOSE, FIXED),

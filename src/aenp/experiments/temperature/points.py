@@ -62,6 +62,7 @@ SMALL_TRANSFORMER = FamilySetup(
     SMALL_PTTNP | {"values": "centred"},
     SMALL_FIXED | {"num": 64, "dropout": 0.25},
     approx={"fixed_at_targets": True},
+    none={"optimiser": "muon"},
     fourier=16,
 )
 MODELS: tuple[tuple[str, Symmetry], ...] = (*TRANSFORMERS, ("convcnp", "exact"), ("convcnp", "approx"))
