@@ -158,9 +158,9 @@ class Temperature(FieldExperiment):
     remark = """\
 The paper trains on other data: WFDE5, half a degree, all of Europe in 2018, with the US in 2019 to test on; its columns
 show what it found there and are not a target for ours. Weather lasts for more than a day, so the
-standard errors are still somewhat too small. The PTTNPs are of an earlier recipe than the others, with raw outputs and
-larger batches: compare them with each other only. The equivariant part of a ConvCNP has learned to recognise where in
-Italy it is from the observations alone, as the figure shows, which leaves the fixed inputs less to add."""
+standard errors are still somewhat too small. The equivariant part of a ConvCNP has learned to recognise where in Italy
+it is from the observations alone, as the figure shows, which leaves the fixed inputs less to add. Of the tasks that the
+exact and approximate PTTNPs are trained on, half are mirrored and moved away, which makes that harder."""
 
     def __init__(self, data: Path | None = None, split: str | None = None) -> None:
         super().__init__(data, split)

@@ -59,9 +59,10 @@ class SpaceTimeTemperature(PointTemperature):
         "elsewhere": {"pttnp-exact": (0.73, 0.01), "pttnp-approx": (0.76, 0.01)},
     }
     remark = f"""\
-*Europe* means the days after the 24th of each month of 2006 to 2009, not used in training, in the period in which
-fixed inputs may differ from zero. In *Europe, 2010* and *elsewhere* they are zero at every target. The model without
-symmetry sees raw time, hundreds of units from the first day to the last, which does not help it.
+*Europe* means the days after the 24th of each month of 2006 to 2009, not used in training. The fixed inputs depend on
+latitude, longitude, elevation and the day of the year, so that they also hold in *Europe, 2010*, a year that no model
+has seen; *elsewhere* they are zero at every target. The model without symmetry sees time scaled to the years of
+training, beyond which 2010 lies.
 
 {PointTemperature.remark}"""
 
