@@ -60,7 +60,7 @@ RECIPE = Recipe(steps=10_000, batch_size=8, learning_rate=2e-3, exact_first=0.25
 SMALL_TRANSFORMER = FamilySetup(
     RECIPE,
     SMALL_PTTNP | {"values": "centred"},
-    SMALL_FIXED | {"num": 64, "dropout": 0.25},
+    SMALL_FIXED | {"num": 64, "fourier": 16, "dropout": 0.25},
     approx={"fixed_at_targets": True},
     none={"optimiser": "muon"},
     fourier=16,

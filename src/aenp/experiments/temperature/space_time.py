@@ -29,6 +29,7 @@ DAYS, METRES = 4.0, 1000.0
 "The units of x."
 SOUTH, NORTH, WEST, EAST = (bound / DEGREES for bound in EUROPE_BOX)
 YEARLY = {
+    "fourier": 8,
     "domain": ((SOUTH, NORTH), (WEST, EAST), None, None),
     "periods": (None, None, 365.25 / DAYS, None),
 }
