@@ -113,7 +113,7 @@ class Temperature(FieldExperiment):
             "pttnp": FamilySetup(
                 replace(RECIPE, steps=10_000, batch_size=8, optimiser="adamw", elsewhere=0.5),
                 SMALL_PTTNP | {"values": "centred"},
-                SMALL_FIXED | {"num": 64, "dropout": 0.25},
+                SMALL_FIXED | {"num": 64, "fourier": 16, "dropout": 0.25},
                 approx={"fixed_at_targets": True},
                 tasks={"num_targets": 256},
                 none={"optimiser": "muon"},
