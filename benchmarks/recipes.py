@@ -78,7 +78,8 @@ def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -
     fixed_inputs = None
     if trial.symmetry == "approx":
         fixed_inputs = FixedInputs(experiment.dim_x, **{"domain": experiment.domain, **trial.fixed})
-    model = make(trial.family, trial.symmetry, experiment.dim_x, experiment.dim_y, fixed_inputs, **trial.options)
+    options = dict(trial.options) | ({"domain": experiment.domain} if trial.symmetry == "none" else {})
+    model = make(trial.family, trial.symmetry, experiment.dim_x, experiment.dim_y, fixed_inputs, **options)
     source = experiment.source()
     if hasattr(source, "num_targets"):
         source = replace(source, num_targets=trial.targets)  # type: ignore[type-var]
@@ -224,15 +225,21 @@ plume = Trial("smoke", "convcnp", "exact", UNET | FLOOR, {"num": 16, "width": 32
 plume_fast = plume.but(options={"margin": 0}, recipe={"batch_size": 4} | FAST, targets=None)
 plume_tokens = Trial("smoke", "pttnp", "exact", SMALL_PTTNP | FLOOR, FIXED | {"num": 64}, {"clip": 10.0} | FAST)
 plume_at_targets = plume_tokens.but(symmetry="approx", options={"fixed_at_targets": True})
+stations = replace(tokens, experiment="era5-points-2d").but(recipe=MUON | {"exact_first": 0.25}, targets=256)
+conv_stations = replace(small, experiment="era5-points-2d").but(
+    options={"on_grid": False}, fixed={"dropout": 0.5}, recipe=MUON | FAST | {"exact_first": 0.25}, targets=256
+)
+TNP = {"attention": "spectral", "wavelengths": (0.1, 14.0), "dim": 64, "heads": 4, "layers": 4}
 line = Trial(
     "gp",
     "tnp",
     "approx",
-    {"attention": "spectral", "wavelengths": (0.1, 14.0), "dim": 64, "heads": 4, "layers": 4, "fixed_at_targets": True},
+    TNP | {"fixed_at_targets": True},
     {"domain": ((-3.0, 3.0),), "fourier": 8, "dropout": 0.05},
     FAST,
     GibbsTasks().num_targets,
 )
+line_none = replace(line, symmetry="none", options=TNP)
 
 TRIALS = {
     "era5-2d/convcnp-approx: first": conv,
@@ -260,7 +267,23 @@ TRIALS = {
     "era5-2d/convcnp-exact: Muon, elsewhere": replace(fast, symmetry="exact").but(recipe=MOVED),
     "era5-2d/convcnp-approx: Muon, elsewhere": fast.but(recipe=MOVED),
     "era5-2d/convcnp-approx: Muon, elsewhere, 5 layers": fast.but(recipe=MOVED, options={"layers": 5}),
-    "era5-2d/pttnp-approx: Muon, elsewhere": tokens.but(recipe=MOVED, fixed={"dropout": 0.1}),
+    "era5-2d/pttnp-approx: 256 targets, Muon": tokens.but(recipe=MUON, targets=256),
+    "era5-2d/pttnp-approx: 256 targets, Muon, exact first": tokens.but(
+        recipe=MUON | {"exact_first": 0.25}, targets=256
+    ),
+    "era5-2d/pttnp-approx: 256 targets, Muon, elsewhere": tokens.but(
+        recipe=MOVED, fixed={"dropout": 0.1}, targets=256
+    ),
+    "era5-2d/pttnp-approx: 256 targets, 16 waves": tokens.but(fixed={"fourier": 16}, targets=256),
+    "era5-2d/pttnp-approx: 256 targets, 16 waves, Muon": tokens.but(
+        recipe=MUON, fixed={"fourier": 16}, targets=256
+    ),
+    "era5-2d/convcnp-approx: Muon, dropout 0.5, 16 waves": fast.but(
+        recipe=MUON, fixed={"dropout": 0.5, "fourier": 16}
+    ),
+    "era5-2d/pttnp-exact: 256 targets, Muon, elsewhere": replace(
+        tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED
+    ).but(recipe=MOVED, targets=256),
     "era5-2d/pttnp-exact: Muon": replace(tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED).but(recipe=MUON),
 }
 TRIALS |= {
@@ -276,9 +299,20 @@ TRIALS |= {
     "smoke/pttnp-exact: Muon": plume_tokens.but(recipe=MUON),
     "smoke/pttnp-exact: Muon, batch 8": plume_tokens.but(recipe=MUON | {"batch_size": 8}, targets=None),
     "smoke/pttnp-approx: Muon": plume_at_targets.but(recipe=MUON),
+    "era5-points-2d/pttnp-approx: Muon": stations,
+    "era5-points-2d/pttnp-exact: Muon": replace(stations, symmetry="exact", options=SMALL_PTTNP | CENTRED),
+    "era5-points-2d/pttnp-approx: Muon, elsewhere": stations.but(recipe=MOVED, fixed={"dropout": 0.1}),
+    "era5-points-2d/convcnp-approx: Muon": conv_stations,
+    "era5-points-2d/convcnp-approx: Muon, elsewhere": conv_stations.but(recipe=MOVED, fixed={"dropout": 0.1}),
     "gp/tnp-approx: first": line,
     "gp/tnp-approx: Muon": line.but(recipe=MUON),
     "gp/tnp-approx: Muon, batch 8": line.but(recipe=MUON | {"batch_size": 8}),
+    "gp/tnp-none: first": line_none,
+    "gp/tnp-none: 16 waves": line_none.but(options={"fourier": 16}),
+    "gp/tnp-none: 16 waves, Muon": line_none.but(options={"fourier": 16}, recipe=MUON),
+    "era5-2d/pttnp-none: 16 waves, Muon": replace(
+        tokens, symmetry="none", options=SMALL_PTTNP | CENTRED | {"fourier": 16}
+    ).but(recipe=MUON),
 }
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ FAR = 64.0
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Tasks of a source, some of them mirrored along random axes and moved out of the domain of the fixed inputs.
+    """Tasks of a source, some of them mirrored in space at random and moved out of the domain of the fixed inputs.
 
     They have the physics of the others but not their places: an approximate model learns from them what is the same
-    everywhere, and an exact one cannot learn the places by heart.
+    everywhere, and an exact one cannot learn the places by heart. Space is the first two dimensions of x: time and
+    elevation have a direction.
 
     Args:
         source: draws the tasks.
@@ -34,8 +35,8 @@ class Elsewhere:
         task = self.source.batch(batch_size, index, seed)
         rng = np.random.default_rng((seed, index, 1))
         moved = rng.random(batch_size) < self.share
-        signs = np.where(moved[:, None], rng.choice([-1.0, 1.0], size=(batch_size, task.dim_x)), 1.0)
-        offset = np.zeros_like(signs)
+        signs, offset = np.ones((batch_size, task.dim_x)), np.zeros((batch_size, task.dim_x))
+        signs[moved, :2] = rng.choice([-1.0, 1.0], size=signs[moved, :2].shape)
         offset[moved, 0] = FAR
 
         def place(x: Tensor) -> Tensor:

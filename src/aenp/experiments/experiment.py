@@ -54,10 +54,12 @@ class FamilySetup:
     """A family's sizes and training in one preset.
 
     Args:
-        recipe: how it is trained, at every symmetry.
+        recipe: how it is trained.
         options: arguments of the family's class.
         fixed_inputs: arguments of the `FixedInputs` of its approximate model.
         approx: further arguments of the class that only the approximate model has.
+        tasks: what differs in the source of its training tasks, such as the number of targets scored.
+        none: what differs in the recipe of the model without symmetry.
         fourier: waves for each dimension that the model without symmetry sees of positions, scaled to the domain; 0 for
             positions as they are.
     """
@@ -66,6 +68,8 @@ class FamilySetup:
     options: Mapping[str, Any] = field(default_factory=dict)
     fixed_inputs: Mapping[str, Any] = field(default_factory=dict)
     approx: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    none: Mapping[str, Any] = field(default_factory=dict)
     fourier: int = 0
 
 

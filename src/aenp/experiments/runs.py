@@ -17,6 +17,7 @@ from aenp._version import __version__
 from aenp.arguments import SymmetryName, Text, check_limits, optional
 from aenp.evaluation.families import parameter_count
 from aenp.experiments import Preset, experiment_class, experiments, key
+from aenp.experiments.experiment import FamilySetup
 from aenp.saving import written_whole
 from aenp.training.directory import CHECKPOINT, alone_in, is_first_process
 from aenp.training.loop import Outcome, train
@@ -111,9 +112,14 @@ class RunConfig:
         """What the run computes on."""
         return Machine(self.devices, self.num_nodes, self.precision)
 
+    @property
+    def setup(self) -> FamilySetup:
+        """The preset's sizes and training of the family."""
+        return experiment_class(self.experiment).setups[self.preset][str(self.model)]
+
     def recipe(self) -> Recipe:
         """The preset's recipe, with the requested changes."""
-        recipe = experiment_class(self.experiment).setups[self.preset][str(self.model)].recipe
+        recipe = replace(self.setup.recipe, **(self.setup.none if self.symmetry == "none" else {}))
         steps = recipe.steps if self.steps is None else self.steps
         learning_rate = recipe.learning_rate if self.learning_rate is None else self.learning_rate
         return replace(recipe, steps=steps, learning_rate=learning_rate)
@@ -174,7 +180,7 @@ def train_model(
         torch.set_num_threads(config.threads)
     experiment = experiment_class(config.experiment)(None if config.data is None else Path(config.data), config.split)
     model = experiment.model(str(config.model), symmetry, config.preset, config.seed)  # type: ignore[arg-type]
-    recipe, (tasks, best) = config.recipe(), experiment.validation()
+    source, recipe, (tasks, best) = experiment.source(), config.recipe(), experiment.validation()
     has_state = (out / CHECKPOINT).exists()
     if not resume and has_state:
         raise FileExistsError(
@@ -184,7 +190,7 @@ def train_model(
         _write(out / "run.json", {"settings": asdict(config), "commands": commands})
         outcome = train(
             model,
-            experiment.source(),
+            replace(source, **config.setup.tasks) if config.setup.tasks else source,  # type: ignore[type-var]
             recipe,
             out,
             config.minutes,

@@ -56,8 +56,14 @@ ALPS = Grid(np.linspace(41, 53, 49), np.linspace(10, 22, 49))
 OFF_GRID = {"on_grid": False}
 
 TRANSFORMERS: tuple[tuple[str, Symmetry], ...] = (("pttnp", "none"), ("pttnp", "exact"), ("pttnp", "approx"))
+RECIPE = Recipe(steps=10_000, batch_size=8, learning_rate=2e-3, exact_first=0.25, elsewhere=0.5)
 SMALL_TRANSFORMER = FamilySetup(
-    Recipe(steps=1_500, learning_rate=2e-3), SMALL_PTTNP, SMALL_FIXED | {"num": 64}, approx={"fixed_at_targets": True}
+    RECIPE,
+    SMALL_PTTNP | {"values": "centred"},
+    SMALL_FIXED | {"num": 64, "fourier": 16, "dropout": 0.25},
+    approx={"fixed_at_targets": True},
+    none={"optimiser": "muon"},
+    fourier=16,
 )
 MODELS: tuple[tuple[str, Symmetry], ...] = (*TRANSFORMERS, ("convcnp", "exact"), ("convcnp", "approx"))
 PAPER_TRANSFORMER = FamilySetup(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED)

@@ -8,8 +8,11 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from aenp.experiments.temperature.effects import EUROPE_BOX
 from aenp.experiments.temperature.points import (
+    DEGREES,
     PAPER_TRANSFORMER,
+    RECIPE,
     SMALL_TRANSFORMER,
     TRAIN,
     TRANSFORMERS,
@@ -24,6 +27,13 @@ if TYPE_CHECKING:
 
 DAYS, METRES = 4.0, 1000.0
 "The units of x."
+SOUTH, NORTH, WEST, EAST = (bound / DEGREES for bound in EUROPE_BOX)
+YEARLY = {
+    "fourier": 8,
+    "domain": ((SOUTH, NORTH), (WEST, EAST), None, None),
+    "periods": (None, None, 365.25 / DAYS, None),
+}
+"Fixed inputs of Europe that repeat every year, and so hold in years that the model has not seen."
 
 
 class SpaceTimeTemperature(PointTemperature):
@@ -37,7 +47,11 @@ class SpaceTimeTemperature(PointTemperature):
     drawn = "2009-07-31"
     setups = {  # noqa: RUF012
         "cpu": {
-            "pttnp": replace(SMALL_TRANSFORMER, fixed_inputs={**SMALL_TRANSFORMER.fixed_inputs, "fourier": 8}),
+            "pttnp": replace(
+                SMALL_TRANSFORMER,
+                recipe=replace(RECIPE, steps=6_000),
+                fixed_inputs={**SMALL_TRANSFORMER.fixed_inputs, **YEARLY},
+            ),
         },
         "paper": {"pttnp": PAPER_TRANSFORMER},
     }
@@ -46,9 +60,10 @@ class SpaceTimeTemperature(PointTemperature):
         "elsewhere": {"pttnp-exact": (0.73, 0.01), "pttnp-approx": (0.76, 0.01)},
     }
     remark = f"""\
-*Europe* means the days after the 24th of each month of 2006 to 2009, not used in training, in the period in which
-fixed inputs may differ from zero. In *Europe, 2010* and *elsewhere* they are zero at every target. The model without
-symmetry sees raw time, hundreds of units from the first day to the last, which does not help it.
+*Europe* means the days after the 24th of each month of 2006 to 2009, not used in training. The fixed inputs depend on
+latitude, longitude, elevation and the day of the year, so that they also hold in *Europe, 2010*, a year that no model
+has seen; *elsewhere* they are zero at every target. The model without symmetry sees time scaled to the years of
+training, beyond which 2010 lies.
 
 {PointTemperature.remark}"""
 
