@@ -117,7 +117,12 @@ class PointTemperature(FieldExperiment):
     repeated = PAIRS
     setups = {  # noqa: RUF012
         "cpu": {
-            "pttnp": SMALL_TRANSFORMER,
+            "pttnp": FamilySetup(
+                Recipe(steps=1_500, learning_rate=2e-3),
+                SMALL_PTTNP,
+                SMALL_FIXED | {"num": 64},
+                approx={"fixed_at_targets": True},
+            ),
             "convcnp": FamilySetup(Recipe(steps=800), SMALL_UNET | OFF_GRID, SMALL_FIXED),
         },
         "paper": {"pttnp": PAPER_TRANSFORMER, "convcnp": FamilySetup(PAPER, PAPER_UNET | OFF_GRID, PAPER_FIXED)},
