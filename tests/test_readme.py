@@ -24,7 +24,7 @@ from aenp.experiments.experiment import exact_counterpart
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = ["README.md", "docs/experiments.md", "docs/era5.md"]
+EXAMPLES = ["README.md", "docs/experiments.md", "docs/era5.md", "docs/theory.md"]
 COLUMNS = {
     "gp": ("in distribution", "out of distribution"),
     "smoke": ("test", None),

@@ -60,7 +60,19 @@ __all__ = [
 ]
 
 
-MODULES = ("data", "earth", "evaluation", "experiments", "inference", "models", "nn", "saving", "symmetry", "training")
+MODULES = (
+    "data",
+    "earth",
+    "evaluation",
+    "experiments",
+    "inference",
+    "models",
+    "nn",
+    "saving",
+    "symmetry",
+    "theory",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -29,6 +29,7 @@ COMMANDS = {
     "predict": ("aenp.earth.commands", "predict a field from observations"),
     "validate": ("aenp.earth.commands", "compare a model with kriging on data that are held out"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
+    "theory": ("aenp.theory.commands", "the theorems' constructions, with their errors and bounds"),
 }
 "The module of each command, imported when the command is called, and what the command does."
 

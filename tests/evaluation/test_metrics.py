@@ -6,12 +6,25 @@ import pytest
 import torch
 from torch.distributions import Categorical, Distribution, Laplace, MixtureSameFamily, MultivariateNormal, Normal
 
-from aenp import TNP, Bounded, FixedInputs, NonNegative
+from aenp import RCNP, TNP, Bounded, ConvCNP, FixedInputs, NonNegative
 from aenp.data import GibbsTasks
 from aenp.distributions import CensoredNormal
-from aenp.evaluation.metrics import covered, crps, energy_score, equivariance_deviation, pit, variogram_score
+from aenp.evaluation.metrics import (
+    Distances,
+    covered,
+    crps,
+    energy_score,
+    equivariance_deviation,
+    equivariance_distances,
+    moved_distances,
+    pit,
+    variogram_score,
+)
 from aenp.likelihoods import Likelihood
-from aenp.process import Predictions
+from aenp.process import NeuralProcess, Predictions
+from aenp.symmetry import D, Euclidean, Group, Translation
+from aenp.task import Task
+from catalogue import random_task
 
 
 def mixture() -> MixtureSameFamily:
@@ -134,3 +147,62 @@ def test_there_is_no_deviation_outside_the_domain() -> None:
     with torch.no_grad():
         assert (equivariance_deviation(model.symmetry_breaking(inside), 1) > 0).all()
         assert (equivariance_deviation(model.symmetry_breaking(outside), 1) == 0).all()
+
+
+def test_distances_are_relative_to_the_equivariant_part_and_do_not_see_padding() -> None:
+    full, part, moved = (
+        Normal(torch.tensor([[[a], [b]]]), torch.tensor([[[c], [d]]]))
+        for a, b, c, d in ((1.0, 9.0, 3.0, 9.0), (-4.0, 9.0, 2.0, 9.0), (3.0, -9.0, 2.0, 1.0))
+    )
+    found = moved_distances(moved, Predictions(full, part), 2, mask=torch.tensor([[True, False]]))
+    assert (found.mean.item(), found.stddev.item()) == (0.5, 0.5)
+
+
+def small_model(name: str, domain: list[tuple[float, float]]) -> NeuralProcess:
+    """A small model of the plane with random parameters, so large that its fixed inputs matter."""
+    torch.manual_seed(0)
+    fixed = FixedInputs(2, num=4, width=8, domain=domain)
+    model: NeuralProcess = {
+        "tnp": lambda: TNP(2, 2, attention="spectral", dim=8, heads=2, layers=1, fixed_inputs=fixed),
+        "convcnp": lambda: ConvCNP(2, 2, channels=4, layers=3, kernel=3, points_per_unit=4.0, fixed_inputs=fixed),
+        "rcnp": lambda: RCNP(2, 2, relation="distance", dim=8, fixed_inputs=fixed),
+    }[name]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape))
+    return model.eval()
+
+
+@pytest.mark.parametrize("domain", [[(-9.0, 9.0)] * 2, [(-1.0, 1.0)] * 2], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("name", "group"), [("tnp", Translation(2)), ("convcnp", Translation(2)), ("rcnp", Euclidean(2)), ("rcnp", D(8))]
+)
+def test_a_model_is_as_equivariant_as_its_deviation_from_its_equivariant_part(
+    name: str, group: Group, domain: list[tuple[float, float]]
+) -> None:
+    """If predictions with and without fixed inputs differ by at most ε, the equivariance error is at most 2ε."""
+    model, task, samples = small_model(name, domain), random_task(2), 6
+    for p in (1, 2):
+        distances = equivariance_distances(model, task, group, p, samples, generator=torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(1)
+        moved = [group.sample(generator=generator)(task) for _ in range(samples)]
+        with torch.no_grad():
+            before, *after = (deviations(model, each, p) for each in (task, *moved))
+        for found, here, *there in zip(distances, before, *after, strict=True):
+            sums, largest = here + torch.stack(there), torch.stack([here, *there]).max()
+            assert found.shape == (samples, len(task)) and found.max() > 1e-3
+            assert (found <= sums + 1e-4).all() and found.max() <= 2 * largest + 1e-4
+
+
+def deviations(model: NeuralProcess, task: Task, p: int) -> Distances:
+    """Those of the full prediction from the equivariant part, of means and of standard deviations."""
+    both = model.symmetry_breaking(task)
+    return moved_distances(both.approximate, Predictions(both.equivariant, both.equivariant), p, task.target_mask)
+
+
+@pytest.mark.parametrize(("name", "group"), [("tnp", Translation(2)), ("rcnp", Euclidean(2))])
+def test_the_equivariant_part_has_no_distance(name: str, group: Group) -> None:
+    model = small_model(name, [(-9.0, 9.0)] * 2)
+    with model.equivariant():
+        distances = equivariance_distances(model, random_task(2), group, 2, samples=3)
+    assert distances.mean.max() < 1e-4 and distances.stddev.max() < 1e-4

@@ -73,7 +73,7 @@ def test_model_and_oracle_values() -> None:
     with torch.no_grad():
         expected = torch.stack([loglik(model, stratum.task) for stratum in strata])
     assert torch.allclose(values["loglik"], expected.double(), atol=1e-5)
-    assert (values["equivariance_deviation"] > 0).all()
+    assert (values["equivariance_deviation"] > 0).all() and (values["equivariance_distance"] > 0).all()
     assert set(oracles) >= {"ground truth", BEST, "equivariant"}
     gap = summary(values, oracles)["gap"][BEST]["mean"]
     assert gap == pytest.approx((oracles[BEST]["loglik"] - values["loglik"]).mean().item())

@@ -122,11 +122,22 @@ def test_each_test_set_is_shown_beside_the_papers_numbers_for_it() -> None:
         assert table[label] == [ours[0], here, ours[1], there]
 
 
-def test_context_and_deviation_are_shown_beside_the_papers() -> None:
+def test_scores_of_the_context_are_shown_beside_the_papers() -> None:
     compared = evaluation(("tnp", "approx"))
     context = rows(compared.metric_table("context_loglik", "context"))
     assert (context["ground truth"][1], context["TNP (T~)"][1]) == ("3 ± 0.3", "3.5 ± 0.3")
-    assert rows(compared.metric_table("equivariance_deviation", "deviation"))["TNP (T~)"][1] == "4.5 ± 0.4"
+
+
+def test_deviation_and_distance_are_shown_for_every_model_that_has_them() -> None:
+    compared = evaluation(("tnp", "exact"), ("tnp", "approx"))
+    table = rows(compared.symmetry_table())
+    deviation, distance = (
+        str(Score.of(compared.values["here"]["tnp-approx"][f"equivariance_{name}"]))
+        for name in ("deviation", "distance")
+    )
+    assert table["model"] == ["deviation", "paper", "after a shift"]
+    assert table["TNP (T~)"] == [deviation, "4.5 ± 0.4", distance] and not distance.startswith("0.0000")
+    assert table["TNP (T)"] == ["", "", "0.0000 ± 0.0000"]
 
 
 def test_the_gain_from_breaking_the_symmetry_is_that_over_the_other_models() -> None:

@@ -171,6 +171,7 @@ LINES = {
     ],
     "models": [Line("")],
     "families": [Line("--tasks 1 --seed 1", {"--tasks": NO_COUNT, "--seed": NO_SEED})],
+    "theory": [Line("--out new", {"--out": NO_DIRECTORY})],
 }
 QUICK = [("data", 0), ("fit", 0), ("fit", 1), ("models", 0), ("plot", 0), ("predict", 0), ("train", 0), ("validate", 0)]
 
@@ -204,7 +205,7 @@ def wrong_line(random: Random) -> list[str]:
     elif fault == "no value" and options and command != "plot":  # whose --weights may be none
         option = random.choice(options)
         rest = [*without(words, option), option]
-    elif fault == "too little" and words and command != "families":
+    elif fault == "too little" and words and command not in ("families", "theory"):
         rest = words[2:] if words[0].startswith("--") else words[1:]
     elif fault == "command":
         return [misspelt(command, random), *words]

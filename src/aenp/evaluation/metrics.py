@@ -1,6 +1,7 @@
 """Metrics of a model's predictions."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,7 +11,7 @@ from torch.distributions import Distribution, MixtureSameFamily, Normal
 from aenp.checks import check_floating
 from aenp.distributions import CensoredNormal, quadrature
 from aenp.process import NeuralProcess, Predictions
-from aenp.symmetry import Motion
+from aenp.symmetry import Group, Motion
 from aenp.task import Task
 
 
@@ -148,8 +149,67 @@ def equivariance_deviation(
 
     The paper writes the quotient inside the norm, where it has no finite mean, because μ_equiv comes close to zero.
     """
-    means = (prediction.mean for prediction in predictions)
+    approximate, equivariant = (prediction.mean for prediction in predictions)
+    return _relative_distance(equivariant, approximate, equivariant, p, mask)
+
+
+class Distances(NamedTuple):
+    """Relative distances between two predictions of each task: of their means, and of their standard deviations."""
+
+    mean: Float[Tensor, "*samples batch"]
+    stddev: Float[Tensor, "*samples batch"]
+
+
+@torch.no_grad()
+def equivariance_distances(
+    model: NeuralProcess,
+    task: Task,
+    group: Group,
+    p: int,
+    samples: int = 1,
+    scale: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Distances:
+    """How far π(g·D) is from g·π(D) for random g: `moved_distances` for each g and each task.
+
+    Args:
+        model: the model π.
+        task: context sets D, with the targets at which predictions are compared.
+        group: the group that g is from.
+        p: of the L_p norm over targets.
+        samples: number of g.
+        scale: standard deviation of the translation in g.
+        generator: where g is drawn from.
+    """
+    predictions = model.symmetry_breaking(task)
+    moved = (model(group.sample(scale, generator)(task)) for _ in range(samples))
+    each = [moved_distances(prediction, predictions, p, task.target_mask) for prediction in moved]
+    return Distances(*map(torch.stack, zip(*each, strict=True)))
+
+
+def moved_distances(
+    moved: Distribution, predictions: Predictions, p: int, mask: Bool[Tensor, "batch target"] | None = None
+) -> Distances:
+    """‖θ(g·D) − g·θ(D)‖_p / ‖θ_equiv(D)‖_p for each task, θ being means or standard deviations.
+
+    At most the equivariance deviation for D plus that for g·D (appendix D): 2ε where none is larger than ε.
+
+    Args:
+        moved: the prediction for g·D at g·x.
+        predictions: those for D at x, with fixed inputs and without.
+        p: of the norm.
+        mask: the targets that count.
+    """
+    full, part = predictions
+    return Distances(
+        _relative_distance(moved.mean, full.mean, part.mean, p, mask),
+        _relative_distance(moved.stddev, full.stddev, part.stddev, p, mask),
+    )
+
+
+def _relative_distance(one: Tensor, other: Tensor, whole: Tensor, p: int, mask: Tensor | None) -> Tensor:
+    """‖one − other‖_p / ‖whole‖_p for each task, over the targets in the mask."""
+    difference = one - other
     if mask is not None:
-        means = (torch.where(mask.unsqueeze(-1), mean, 0.0) for mean in means)
-    approximate, equivariant = (mean.flatten(1) for mean in means)
-    return (equivariant - approximate).norm(p, dim=1) / equivariant.norm(p, dim=1)
+        difference, whole = (torch.where(mask.unsqueeze(-1), each, 0.0) for each in (difference, whole))
+    return difference.flatten(1).norm(p, dim=1) / whole.flatten(1).norm(p, dim=1)

@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
-from aenp.evaluation.metrics import covered, crps, equivariance_deviation
+from aenp.evaluation.metrics import covered, crps, equivariance_deviation, moved_distances
 from aenp.inference import loglik
 from aenp.process import NeuralProcess, Predictions
+from aenp.symmetry import Translation
 from aenp.task import Task
 
 LEVELS = (0.5, 0.9, 0.95)
@@ -73,19 +74,25 @@ def blocks_of(strata: Sequence[Stratum]) -> Blocks | None:
 
 @torch.no_grad()
 def model_values(model: NeuralProcess, strata: Iterable[Stratum], norm: int) -> TaskValues:
-    """Each metric of `model` on each task: averages over the task's targets."""
-    values = defaultdict(list)
+    """Each metric of `model` on each task: averages over the task's targets.
+
+    The equivariance distance is that for a random translation of each stratum, the same for every model.
+    """
+    values, shifts = defaultdict(list), torch.Generator().manual_seed(0)
     model.eval()
     for task in (stratum.task for stratum in strata):
         prediction = model(task)
         for name, value in distribution_values(prediction, task).items():
             values[name].append(value)
         values["context_loglik"].append(loglik(model, _context(task)))
+        both = Predictions(prediction, prediction)
         if model.symmetry == "approx":
             with model.equivariant():
                 both = Predictions(prediction, model(task))
             values["equivariance_deviation"].append(equivariance_deviation(both, norm, task.target_mask))
             values["equivariant_loglik"].append(distribution_values(both.equivariant, task)["loglik"])
+        moved = model(Translation(model.dim_x).sample(generator=shifts)(task))
+        values["equivariance_distance"].append(moved_distances(moved, both, norm, task.target_mask).mean)
     return {name: torch.stack(value).double() for name, value in values.items()}
 
 
