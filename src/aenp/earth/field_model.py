@@ -292,7 +292,7 @@ class FieldModel(Configured, nn.Module):
             chunks = zip(*(each.split(CHUNK, dim=1) for each in at), strict=True)
             parts = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
         variance = torch.cat([self._widened(part).variance for part in parts], dim=1).numpy()
-        return (variance * np.array([variable.std**2 for variable in self.frame.variables])).sum(-1)
+        return (variance * self.frame.units(places)[1] ** 2).sum(-1)
 
     def places(
         self,
@@ -386,8 +386,7 @@ class FieldModel(Configured, nn.Module):
         """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""
         x = self.frame.x({name: observed[name].to_numpy() for name in self.frame.axes})
         names = ["value"] if len(self.frame.variables) == 1 else [each.name for each in self.frame.variables]
-        columns = zip(names, self.frame.variables, strict=True)
-        y = np.stack([each.y(observed[name].to_numpy(float)) for name, each in columns], axis=-1)
+        y = self.frame.y(observed[names].to_numpy(float), observed)
         known = self.frame.c(observed)
         if nodes is not None:
             corners, (x, both) = nodes.nearest(corners), nodes.averaged(x, np.concatenate([y, known], axis=-1))
@@ -488,7 +487,8 @@ class FieldModel(Configured, nn.Module):
                     encoded.clear()  # only one is kept; a thread that still needs another holds it
                     encoded[which] = state
                 for some in np.array_split(index, -(-len(index) // size)):
-                    out[:, some] = self._values(outputs, state, _at(x[some], known[some]))
+                    units = self.frame.units({name: values[some] for name, values in coordinates.items()})
+                    out[:, some] = self._values(outputs, state, _at(x[some], known[some]), units)
                     if advance is not None:
                         advance(len(some))
         return tuple(values.reshape(places[0].shape) for values in out)
@@ -508,7 +508,9 @@ class FieldModel(Configured, nn.Module):
                 equivariant = self.process.encode(context)
         return Encoded(state, equivariant, unit, samples, sample_unit)
 
-    def _values(self, outputs: Outputs, encoded: Encoded, at: tuple[Tensor, ...]) -> Float[ndarray, "n points"]:
+    def _values(
+        self, outputs: Outputs, encoded: Encoded, at: tuple[Tensor, ...], units: tuple[ndarray, ndarray]
+    ) -> Float[ndarray, "n points"]:
         """Each of the outputs at these places, in the user's units: for each label, or once, and for each variable."""
         decode, likelihood = self.process.decode, self.process.likelihood
         prediction = self._widened(likelihood(decode(encoded.state, *at), encoded.unit))
@@ -529,7 +531,7 @@ class FieldModel(Configured, nn.Module):
         if (labels := outputs.get("samples")) is not None:
             raw = decode(encoded.samples, *(each.expand(len(labels), -1, -1) for each in at))
             values["samples"] = median(likelihood(raw, encoded.sample_unit))
-        every = torch.cat([self._in_units(key, values[key]) for key in outputs])
+        every = torch.cat([_in_units(key, values[key], *map(torch.from_numpy, units)) for key in outputs])
         return every.mT.flatten(0, 1).numpy()
 
     def _widened(self, prediction: Distribution) -> Distribution:
@@ -537,16 +539,6 @@ class FieldModel(Configured, nn.Module):
         if self.spread == 1:
             return prediction
         return in_unit(prediction, (1 - self.spread) * prediction.mean, torch.tensor(self.spread))
-
-    def _in_units(self, key: str, values: Tensor) -> Tensor:
-        """Values of an output, which are in the model's unit, in the user's."""
-        if key == "probability_of_zero":
-            return values.double()
-        scale, shift = (
-            torch.tensor([getattr(each, name) for each in self.frame.variables], dtype=torch.float64)
-            for name in ("std", "mean")
-        )
-        return scale * values if key in ("std", "local_effect") else scale * values + shift
 
     def _outputs(self, quantiles: Sequence[float], samples: int) -> Outputs:
         """What is predicted; a model without symmetry has no equivariant part."""
@@ -589,3 +581,10 @@ def _at(
     """What `decode` sees of places: their inputs and, if there are any, their covariates."""
     parts = (x, known.astype(np.float32))[: 2 if known.shape[1] else 1]
     return tuple(torch.from_numpy(part).expand(batch, -1, -1) for part in parts)
+
+
+def _in_units(key: str, values: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Values of an output, which are in the model's unit, in the user's."""
+    if key == "probability_of_zero":
+        return values.double()
+    return scale * values if key in ("std", "local_effect") else scale * values + shift

@@ -16,11 +16,12 @@ import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
 
-from aenp.arguments import Text, check_limits, number, optional
+from aenp.arguments import Flag, Text, check_limits, number, optional
 from aenp.data.blocks import hold_out_blocks
 from aenp.data.patches import CELLS_PER_UNIT, Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
+from aenp.earth.climatology import Climatology
 from aenp.earth.covariates import Layer, columns_and_layers, lacking, unscaled, with_covariates
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
@@ -84,6 +85,7 @@ class FitOptions:
         seed: random seed of parameters, tasks and dropout.
         likelihood: normal; precipitation, for what is never negative and often zero; bounded, for what has two bounds.
         bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
+        anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
     """
 
     family: str = "convcnp"
@@ -96,6 +98,7 @@ class FitOptions:
     seed: int = 0
     likelihood: str = "normal"
     bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
+    anomalies: Flag = False
 
     def __post_init__(self) -> None:
         if self.family not in OPTIONS:
@@ -105,6 +108,10 @@ class FitOptions:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
         if self.bounds is not None and self.likelihood != "bounded":
             raise ValueError(f"bounds are for likelihood='bounded'; got {self.likelihood!r}")
+        if self.anomalies and self.likelihood != "normal":
+            raise ValueError(
+                f"anomalies are deviations of either sign, for likelihood='normal'; got {self.likelihood!r}"
+            )
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
 
@@ -134,7 +141,8 @@ def fit(
         resume: continue the training in `out`.
         covariates: what is known wherever the model is used, such as a topography: fields or files, with time or
             without, or names of columns or variables of `data`. Local effects are then what these do not explain.
-        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood` and `bounds`, as in `FitOptions`.
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds` and `anomalies`, as in
+            `FitOptions`.
     """
     if resume and out is None:
         raise ValueError("resume needs `out`, the directory of the run")
@@ -152,7 +160,14 @@ def fit_in(
 ) -> tuple[FieldModel, Outcome]:
     """As `fit`, in a directory; also returns the outcome of the training."""
     own = prepare(
-        data, options.variable, options.region, options.period, options.likelihood, options.bounds, covariates
+        data,
+        options.variable,
+        options.region,
+        options.period,
+        options.likelihood,
+        options.bounds,
+        covariates,
+        options.anomalies,
     )
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
@@ -187,6 +202,7 @@ def prepare(
     likelihood: str = "normal",
     bounds: tuple[float, float] | None = None,
     covariates: Sequence[FieldLike] = (),
+    anomalies: bool = False,
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
@@ -199,9 +215,9 @@ def prepare(
     if scattered:
         table = open_points(data, variable, region, period, columns)
         table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
-        return _from_points(table, make_variable, [*columns, *layers])
+        return _from_points(table, make_variable, [*columns, *layers], anomalies)
     field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
-    return _from_field(field, make_variable, layers)
+    return _from_field(field, make_variable, layers, anomalies)
 
 
 def _variable(
@@ -244,7 +260,9 @@ def _in_memory(field: xr.DataArray) -> xr.DataArray:
     return field.load() if field.nbytes <= IN_MEMORY else field
 
 
-def _from_field(field: xr.DataArray, make_variable: Callable[..., Variable], layers: Mapping[str, Layer]) -> Data:
+def _from_field(
+    field: xr.DataArray, make_variable: Callable[..., Variable], layers: Mapping[str, Layer], anomalies: bool
+) -> Data:
     """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
     if min(field.shape[1:]) < 4:
         raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
@@ -270,7 +288,13 @@ def _from_field(field: xr.DataArray, make_variable: Callable[..., Variable], lay
         size, sizes = min(32, *field.shape[1:]), (0.01, 1 / 3)
         return Patches(values, axes, size, sizes, equal_sizes=True, num_targets=256, gaps=gaps, covariates=known)
 
-    values = Normalised(field.data, frame.variables[0])
+    values: Any = Normalised(field.data, frame.variables[0])
+    if anomalies:
+        places = np.meshgrid(latitude, longitude, indexing="ij")
+        every = field.values.reshape(len(field), -1)
+        times = field["time"].values if "time" in field.coords else np.arange(len(field))
+        frame, flat = _anomalies(frame, times, places[0].ravel(), places[1].ravel(), every)
+        values = flat.reshape(field.shape)
     if len(field) == 1:
         return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
     return _data(patches, values, frame, known)
@@ -304,7 +328,9 @@ def _scaled(
     return covariates, ((values - means) / stds).astype(np.float32)
 
 
-def _from_points(table: pd.DataFrame, make_variable: Callable[..., Variable], names: Sequence[str]) -> Data:
+def _from_points(
+    table: pd.DataFrame, make_variable: Callable[..., Variable], names: Sequence[str], anomalies: bool
+) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
     name = table.attrs.get("name", "value")
     dated = table if "time" in table else table.assign(time=pd.Timestamp(0))
@@ -335,6 +361,8 @@ def _from_points(table: pd.DataFrame, make_variable: Callable[..., Variable], na
     )
     places = frame.x({"latitude": latitude, "longitude": longitude})
     scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
+    if anomalies:
+        frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, wide.to_numpy())
 
     def windows(values: ndarray, known: ndarray | None) -> Windows:
         return Windows(values, places, WINDOW, min_points=MIN_POINTS, covariates=known)
@@ -342,6 +370,25 @@ def _from_points(table: pd.DataFrame, make_variable: Callable[..., Variable], na
     if len(scaled) == 1:
         return _single(windows, scaled[0], places, frame, None if known is None else known[0])
     return _data(windows, scaled, frame, known)
+
+
+def _anomalies(
+    frame: Frame,
+    times: ndarray,
+    latitude: Float[ndarray, " places"],
+    longitude: Float[ndarray, " places"],
+    values: Float[ndarray, "times places"],
+) -> tuple[Frame, Float[ndarray, "times places"]]:
+    """The frame with a climatology of the dates for training, and the values as deviations from it."""
+    if len(values) < 2 or not np.issubdtype(times.dtype, np.datetime64):
+        raise ValueError(
+            f"anomalies need the climatology of each place, from several dates; got {len(values)}. Give more, or leave "
+            "`anomalies` out"
+        )
+    training = slice(len(values) - len(values) // 10)
+    climatology = Climatology.of(times[training], latitude, longitude, values[training])
+    mean, std = climatology.on(times)
+    return frame.with_climatology(climatology), ((values - mean) / std).astype(np.float32)
 
 
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:

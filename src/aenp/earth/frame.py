@@ -12,9 +12,9 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
-from aenp.earth.sources import TOLERANCE
+from aenp.earth.climatology import Climatology
+from aenp.earth.sources import EPOCH, TOLERANCE
 
-EPOCH = np.datetime64("1970-01-01")
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."
 ROUNDING = 0.1
@@ -150,6 +150,7 @@ class Frame(Configured):
         variables: what it predicts, in the order of y.
         period: first and last date of the training data, where they have dates.
         covariates: what is known of each place, context and target alike, in the order of a task's covariates.
+        climatology: of the one variable, if y is its anomaly: (value − mean) / std of the place at that time.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Frame(Configured):
         variables: Sequence[Variable],
         period: Sequence[str] | None = None,
         covariates: Sequence[Covariate] = (),
+        climatology: Climatology | None = None,
     ) -> None:
         self.period = None if period is None else tuple(period)
         self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
@@ -170,6 +172,13 @@ class Frame(Configured):
             names = [each.name for each in several]
             if len(set(names)) < len(names):
                 raise ValueError(f"{kind} need different names; got {', '.join(names)}")
+        if climatology is not None and len(self.variables) > 1:
+            raise ValueError(f"a climatology is of one variable; got {len(self.variables)}")
+        self.climatology = climatology
+
+    def with_climatology(self, climatology: Climatology) -> "Frame":
+        """The same frame for anomalies."""
+        return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, climatology)
 
     @property
     def domain(self) -> list[tuple[float, float] | None]:
@@ -185,6 +194,24 @@ class Frame(Configured):
         none = np.empty((*np.shape(coordinates["latitude"]), 0))
         scaled = [(np.asarray(coordinates[each.name], float) - each.mean) / each.std for each in self.covariates]
         return np.concatenate([none, *(each[..., None] for each in scaled)], axis=-1)
+
+    def y(
+        self, values: Float[ndarray, "points variables"], coordinates: Mapping[str, ArrayLike] | pd.DataFrame
+    ) -> Float[ndarray, "points variables"]:
+        """Values of the variables at these places in the model's units."""
+        if self.climatology is None:
+            return np.stack([each.y(column) for each, column in zip(self.variables, values.T, strict=True)], axis=-1)
+        shift, scale = self.units(coordinates)
+        return (values - shift) / scale
+
+    def units(
+        self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame
+    ) -> tuple[Float[ndarray, "*points variables"], Float[ndarray, "*points variables"]]:
+        """What y counts from at these places, and its unit: the same everywhere, or the climatology's."""
+        if self.climatology is None:
+            return np.array([each.mean for each in self.variables]), np.array([each.std for each in self.variables])
+        mean, std = self.climatology.at(coordinates)
+        return mean[:, None], std[:, None]
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""

@@ -10,13 +10,13 @@ from jaxtyping import Bool
 from numpy import ndarray
 from numpy.random import Generator
 
-from aenp.earth.baselines import MAX_TIMES, PLACE, Split, nearby, positions
+from aenp.earth.baselines import MAX_TIMES, Split
+from aenp.earth.climatology import PLACE, nearby, positions
 from aenp.earth.field_model import FieldModel
-from aenp.earth.frame import EPOCH
 from aenp.earth.gridded import FieldLike, open_gridded
 from aenp.earth.places import PlacesLike, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, is_scattered
-from aenp.earth.sources import NoSuchVariable, Period, Region, describe, inside, no_data, wrap
+from aenp.earth.sources import EPOCH, NoSuchVariable, Period, Region, describe, inside, no_data, wrap
 
 STATIONS, CELLS = 0.8, 0.1
 "The share of the places that is observed, of stations and of the cells of a grid."

@@ -39,6 +39,7 @@ DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancilla
 FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
          -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0)  # fmt: skip
 "What files hold in place of missing values, the largest first."
+EPOCH = np.datetime64("1970-01-01")
 TOLERANCE = 1e-4
 "Degrees by which a point may lie outside a region: coordinates are often rounded to 32 bits."
 
