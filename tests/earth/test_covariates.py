@@ -147,6 +147,8 @@ def test_covariates_that_do_not_suit_the_data_raise() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             fit(FIELD, "tnp", steps=1, covariates=covariates)
+    with pytest.raises(FileNotFoundError, match=r"orography\.nc does not exist"):
+        fit(FIELD, "tnp", steps=1, covariates=["orography.nc"])
     with pytest.raises(ValueError, match=r"the covariate height is not known at .*; add a column"):
         fit(TABLE, "tnp", steps=1, variable="t2m", covariates=["height"])
     with pytest.raises(ValueError, match="wind changes with time, but the places have no times"):

@@ -94,7 +94,7 @@ def columns_and_layers(
     given: Sequence[FieldLike], data: object, is_scattered: bool
 ) -> tuple[list[str], dict[str, Layer]]:
     """The names of covariates that are columns of the data, and those that are fields, some of them in the data."""
-    names = [each for each in given if isinstance(each, str) and not Path(each).exists()]
+    names = [each for each in given if isinstance(each, str) and not Path(each).suffix and not Path(each).exists()]
     layers = open_layers([each for each in given if not (isinstance(each, str) and each in names)])
     if is_scattered:
         return ["elevation" if name.lower() in NAMES["elevation"] else name for name in names], layers
