@@ -114,6 +114,8 @@ def with_covariates(
     table: pd.DataFrame, covariates: Sequence[Covariate], layers: Mapping[str, Layer], where: str
 ) -> pd.DataFrame:
     """The observations with a column for each covariate, in its units: their own, or else from the layers."""
+    if not covariates:
+        return table
     own_units = table.attrs.get("units_of", {}) | {"elevation": "m"}
     place = [table[name].to_numpy(float) for name in ("latitude", "longitude")]
     times = table["time"].to_numpy() if "time" in table else None
