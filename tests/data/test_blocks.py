@@ -33,3 +33,11 @@ def test_points_with_their_values() -> None:
 def test_few_values_stay_as_they_are() -> None:
     kept, tasks = hold_out_blocks(IMAGE[:10, :10], PLACES[:10, :10], side=0.5, extent=2.0)
     assert np.array_equal(kept, IMAGE[:10, :10]) and not tasks
+
+
+def test_covariates_stay_with_their_points() -> None:
+    places = np.random.default_rng(0).uniform(0, 10, (500, 2))
+    values = np.arange(500.0)
+    _, tasks = hold_out_blocks(values, places, 1.0, 4.0, 2 * values[:, None])
+    for task in tasks:
+        assert torch.equal(task.context_covariates, 2 * task.yc) and torch.equal(task.target_covariates, 2 * task.yt)

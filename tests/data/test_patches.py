@@ -88,8 +88,17 @@ def test_gaps_of_another_patch_hide_what_is_to_be_predicted() -> None:
     [
         ({"num_context": (2, 16)}, "no target left"),
         ({"size": 10}, "too small for a patch of 10 × 10"),
+        ({"covariates": np.zeros((9, 12, 1))}, r"covariates of shape \(12, 9\) or \(3, 12, 9\), .* got \(9, 12, 1\)"),
     ],
 )
 def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         patches(**options)
+
+
+@pytest.mark.parametrize("by_field", [False, True])
+def test_covariates_are_those_of_the_point_and_of_the_field(by_field: bool) -> None:
+    covariates = FIELDS[..., None] if by_field else FIELDS[0, ..., None]
+    task = patches(equal_sizes=True, covariates=covariates).batch(3, 0, 0)
+    for y, known in ((task.yc, task.context_covariates), (task.yt, task.target_covariates)):
+        assert torch.equal(known, y if by_field else y % 108)

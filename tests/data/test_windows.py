@@ -62,6 +62,7 @@ def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_requeste
         ({"steps": 2}, "give `times`"),
         ({"min_points": 1}, "2 ≤ min_points ≤ max_points"),
         ({"times": DAYS, "steps": 10}, "too few for a window of 10"),
+        ({"covariates": np.zeros((59, 2))}, r"covariates of shape \(60,\) or \(9, 60\), .* got \(59, 2\)"),
     ],
 )
 def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
@@ -78,3 +79,18 @@ def test_fewer_targets_leave_the_context_unchanged() -> None:
     every, some = (windows(num_targets=number).batch(4, 0, 0) for number in (None, 5))
     assert torch.equal(every.xc, some.xc) and torch.equal(every.yc, some.yc)
     assert torch.equal(every.xt[:, :5], some.xt)
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_covariates_are_those_of_the_station_and_of_the_time(by_time: bool) -> None:
+    stations, times = np.arange(60.0), np.arange(9.0)
+    static = np.stack([stations, -stations], axis=-1)
+    covariates = np.stack(np.broadcast_arrays(stations, times[:, None]), axis=-1) if by_time else static
+    task = windows(places=PLACES, times=DAYS, steps=3, covariates=covariates).batch(4, 0, 0)
+    for y, known, mask in (
+        (task.yc, task.context_covariates, task.context_mask),
+        (task.yt, task.target_covariates, task.target_mask),
+    ):
+        number = y[..., 0][mask].long()
+        assert torch.equal(known[mask][:, 0], (number % 60).double())
+        assert torch.equal(known[mask][:, 1], (number // 60 if by_time else -(number % 60)).double())

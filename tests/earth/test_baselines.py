@@ -8,13 +8,12 @@ from numpy import ndarray
 from aenp.earth.baselines import (
     SLOPE,
     Anomalies,
-    Climatology,
     InverseDistance,
     Kriging,
     Split,
     fit_baselines,
-    positions,
 )
+from aenp.earth.climatology import Climatology, positions
 
 
 def places(count: int, seed: int = 0) -> pd.DataFrame:

@@ -672,7 +672,9 @@ def test_two_variables_without_common_values_raise(two_variables: FieldModel) ->
     apart.loc[:5, "rain"], apart.loc[6:, "t2m"] = np.nan, np.nan
     with pytest.raises(ValueError, match="no place where all of t2m, rain were observed"):
         two_variables.predict(apart, GRID)
-    with pytest.raises(ValueError, match="the frame needs dim_x=2 and dim_y=2; got 2 and 1"):
+    with pytest.raises(
+        ValueError, match=r"the frame needs \(dim_x, dim_y, dim_covariates\)=\(2, 2, 0\); got \(2, 1, 0\)"
+    ):
         FieldModel(aenp.CNP(2, 1), two_variables.frame)
 
 

@@ -13,7 +13,11 @@ BATCHES, BATCH_SIZE = 4, 16
 
 
 def hold_out_blocks(
-    values: Float[ndarray, "*points"], places: Float[ndarray, "*points 2"], side: float, extent: float
+    values: Float[ndarray, "*points"],
+    places: Float[ndarray, "*points 2"],
+    side: float,
+    extent: float,
+    covariates: Float[ndarray, "*points dim_covariates"] | None = None,
 ) -> tuple[Float[ndarray, "*points"], list[Task]]:
     """The values with NaN in some of the square blocks of this side, and tasks that predict these.
 
@@ -27,7 +31,8 @@ def hold_out_blocks(
         return values, []
     rng = np.random.default_rng(0)
     centres = x[rng.choice(np.flatnonzero(hidden), BATCHES * BATCH_SIZE)]
-    tasks = [_around(centre, x, y, hidden, extent) for centre in centres]
+    known_there = None if covariates is None else covariates[known]
+    tasks = [_around(centre, x, y, hidden, extent, known_there) for centre in centres]
     kept = values.copy()
     kept[known] = np.where(hidden, np.nan, y[:, 0])
     return kept, [Task.stack(tasks[start::BATCHES]) for start in range(BATCHES)]
@@ -46,9 +51,10 @@ def _around(
     y: Float[ndarray, "points 1"],
     hidden: Bool[ndarray, " points"],
     extent: float,
+    covariates: Float[ndarray, "points dim_covariates"] | None,
 ) -> Task:
     """The task that predicts the hidden points in a window from the others there."""
     near = (np.abs(x - centre) <= extent / 2).all(axis=1)
     seen, predicted = np.flatnonzero(near & ~hidden), np.flatnonzero(near & hidden)
     order = np.concatenate([seen, predicted])
-    return split(x[order], y[order], len(seen))
+    return split(x[order], y[order], len(seen), covariates=None if covariates is None else covariates[order])

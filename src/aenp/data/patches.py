@@ -28,6 +28,8 @@ class Patches:
         num_targets: score at most this many of the others, to train faster; by default all.
         min_points: smallest number of values in a patch, where some are missing.
         gaps: share of the tasks whose context is what the gaps of another patch of the field, moved, leave of a patch.
+        covariates: what else is known of each point of the lattice, `(x, y, covariates)`, or of each value,
+            `(fields, x, y, covariates)`; by default nothing.
     """
 
     fields: Any
@@ -38,8 +40,10 @@ class Patches:
     num_targets: int | None = None
     min_points: int = 2
     gaps: float = 0.0
+    covariates: Float[ndarray, "*lattice covariates"] | None = None
 
     def __post_init__(self) -> None:
+        check_covariates(self.covariates, self.fields.shape)
         if self.context_sizes(self.size**2)[1] >= self.size**2:
             raise ValueError(f"a patch of {self.size**2} points has no target left; got num_context={self.num_context}")
         if min(self.fields.shape[1:]) < self.size:
@@ -85,7 +89,10 @@ class Patches:
             if 0 < left.sum() < len(order):
                 order, seen = np.concatenate([order[left], order[~left]]), int(left.sum())
         x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
-        return split(x, patch[order, None], seen, self.num_targets), field
+        known = self.covariates
+        if known is not None:
+            known = (known[field] if known.ndim == 4 else known)[i + order // self.size, j + order % self.size]
+        return split(x, patch[order, None], seen, self.num_targets, known), field
 
     def _left(self, rng: np.random.Generator, field: int) -> Bool[ndarray, " points"]:
         """Which points of a patch are left by the gaps of another patch of the field, moved with its edges joined."""
@@ -95,9 +102,30 @@ class Patches:
 
 
 def split(
-    x: Float[ndarray, "points dim_x"], y: Float[ndarray, "points dim_y"], seen: int, num_targets: int | None = None
+    x: Float[ndarray, "points dim_x"],
+    y: Float[ndarray, "points dim_y"],
+    seen: int,
+    num_targets: int | None = None,
+    covariates: Float[ndarray, "points dim_covariates"] | None = None,
 ) -> Task:
     """The task whose context is the first `seen` points, and whose targets are the others, up to `num_targets`."""
     xs, ys = torch.from_numpy(x).unsqueeze(0), torch.from_numpy(y).unsqueeze(0)
     last = None if num_targets is None else seen + num_targets
-    return Task(xs[:, :seen], ys[:, :seen], xs[:, seen:last], ys[:, seen:last])
+    known = None if covariates is None else torch.from_numpy(covariates).unsqueeze(0)
+    return Task(
+        xs[:, :seen],
+        ys[:, :seen],
+        xs[:, seen:last],
+        ys[:, seen:last],
+        context_covariates=None if known is None else known[:, :seen],
+        target_covariates=None if known is None else known[:, seen:last],
+    )
+
+
+def check_covariates(covariates: ndarray | None, shape: tuple[int, ...]) -> None:
+    """Raises an error unless the covariates have the shape of the values, with or without the first dimension."""
+    if covariates is not None and covariates.shape[:-1] not in (shape, shape[1:]):
+        raise ValueError(
+            f"values of shape {shape} need covariates of shape {shape[1:]} or {shape}, and the number of covariates; "
+            f"got {covariates.shape}"
+        )

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from aenp.data.patches import split
+from aenp.data.patches import check_covariates, split
 from aenp.task import Task
 
 
@@ -25,6 +25,8 @@ class Windows:
         max_points: largest number of observations in a task; a window with more of them is sampled.
         min_points: smallest number.
         num_targets: score at most this many targets, to train faster; by default all.
+        covariates: what else is known of each station, `(stations, covariates)`, or of each observation,
+            `(time, stations, covariates)`; by default nothing.
     """
 
     values: Float[ndarray, "time stations"]
@@ -35,8 +37,10 @@ class Windows:
     max_points: int = 1024
     min_points: int = 8
     num_targets: int | None = None
+    covariates: Float[ndarray, "*time_and_stations covariates"] | None = None
 
     def __post_init__(self) -> None:
+        check_covariates(self.covariates, self.values.shape)
         if self.steps > 1 and self.times is None:
             raise ValueError("observations of several steps differ by their times; give `times`")
         if not 2 <= self.min_points <= self.max_points:
@@ -76,4 +80,7 @@ class Windows:
             x = np.concatenate([x[:, :2], self.times[start + time, None], x[:, 2:]], axis=1)
         y = values[time, station, None]
         seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
-        return split(x, y, int(seen), self.num_targets), int(start)
+        known = self.covariates
+        if known is not None:
+            known = known[start + time, inside[station]] if known.ndim == 3 else known[inside[station]]
+        return split(x, y, int(seen), self.num_targets, known), int(start)

@@ -6,33 +6,18 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy import ndarray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
-from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
-from aenp.earth.frame import EPOCH
+from aenp.earth.climatology import Climatology, Moments, nearby, positions, smallest
 
-PLACE = ["latitude", "longitude"]
-EARTH = 6371.0
-"Radius in km."
-NEIGHBOURS = 8
-"Number of places around a target that inverse distances weight."
-YEAR, DAY = (1 / 365.25, 2 / 365.25), (1.0, 2.0)
-"The cycles of a climatology, as frequencies per day."
 SLOPE = 10.0
 "Standard deviation of a change over a kilometre of elevation, in those of the field; wide enough to say nothing."
 MAX_POINTS, MAX_TIMES = 256, 12
 "Observations of a time, and times, that kriging is fitted to."
-
-
-class Moments(NamedTuple):
-    """A prediction at some places."""
-
-    mean: Float[ndarray, " points"]
-    std: Float[ndarray, " points"]
 
 
 class Split(NamedTuple):
@@ -68,51 +53,6 @@ def fit_baselines(history: pd.DataFrame, splits: Sequence[Split]) -> dict[str, B
 
 
 @dataclass(frozen=True)
-class Climatology:
-    """The mean and the yearly and daily cycle of each place, and the standard deviation around them.
-
-    Those of a place are drawn towards the region's with the weight of one observation. Elsewhere they are those of the
-    places around, weighted by inverse distances.
-    """
-
-    positions: Float[ndarray, "places 3"]
-    coefficients: Float[ndarray, "places features"]
-    stds: Float[ndarray, " places"]
-    cycles: Sequence[float]
-
-    @staticmethod
-    def fit(history: pd.DataFrame) -> "Climatology":
-        """Least squares; cycles are left out where the times do not cover them."""
-        dated = history if "time" in history else history.assign(time=EPOCH)
-        wide = dated.pivot_table(index="time", columns=PLACE, values="value")
-        cycles = (*YEAR * (wide.index.month.nunique() >= 10), *DAY * (wide.index.hour.nunique() >= 4))
-        features = _features(wide.index.to_numpy(), cycles)
-        seen, values = wide.notna().to_numpy(float), wide.fillna(0.0).to_numpy()
-        products = (features[:, :, None] * features[:, None, :]).reshape(len(features), -1)
-        gram, moments = (seen.T @ products).reshape(seen.shape[1], *2 * [features.shape[1]]), values.T @ features
-        one = np.eye(features.shape[1])
-        region = np.linalg.lstsq(gram.sum(0), moments.sum(0), rcond=None)[0]
-        places = region + np.linalg.solve(gram + one, (moments - gram @ region)[..., None])[..., 0]
-        squares = seen * (values - features @ places.T) ** 2
-        variance = (squares.sum(0) + squares.sum() / seen.sum()) / (seen.sum(0) + 1)
-        return Climatology(
-            positions(wide.columns.to_frame()), places, np.sqrt(np.maximum(variance, _smallest(values))), cycles
-        )
-
-    def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
-        index, weights = nearby(self.positions, positions(target))
-        times = target["time"].to_numpy() if "time" in target else np.full(len(target), EPOCH)
-        coefficients = (weights[..., None] * self.coefficients[index]).sum(1)
-        mean = (_features(times, self.cycles) * coefficients).sum(1)
-        return Moments(mean, (weights * self.stds[index]).sum(1))
-
-    def anomalies(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The table with values as deviations from the mean, in standard deviations."""
-        mean, std = self.predict(table, table)
-        return table.assign(value=(table["value"] - mean) / std)
-
-
-@dataclass(frozen=True)
 class InverseDistance:
     """The mean of the nearest observations, weighted by 1/d²; its error is the same everywhere.
 
@@ -126,7 +66,7 @@ class InverseDistance:
     def fit(splits: Sequence[Split]) -> "InverseDistance":
         errors = [target["value"] - InverseDistance(1.0).predict(context, target).mean for context, target in splits]
         square = np.concatenate([error.to_numpy() ** 2 for error in errors]).mean()
-        return InverseDistance(float(np.sqrt(max(square, _smallest(splits[0].context["value"].to_numpy())))))
+        return InverseDistance(float(np.sqrt(max(square, smallest(splits[0].context["value"].to_numpy())))))
 
     def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
         index, weights = nearby(positions(context), positions(target))
@@ -211,7 +151,7 @@ class Kriging:
             squares += rest @ rest - (one @ rest) ** 2 / (one @ one)
             determinants += 2 * np.log(np.diag(factor)).sum() + np.log(one @ one)
             freedom += len(y) - 1
-        variance = max(squares / freedom, *map(_smallest, values))
+        variance = max(squares / freedom, *map(smallest, values))
         return 0.5 * (freedom * np.log(variance) + determinants), variance
 
     def _factor(self, pairs: Pairs) -> Float[ndarray, "points points"]:
@@ -236,33 +176,5 @@ class Anomalies:
         return Moments(mean + std * anomaly.mean, std * anomaly.std)
 
 
-def positions(table: pd.DataFrame) -> Float[ndarray, "points 3"]:
-    """Places in space, in km, whose straight distances are chords."""
-    latitude, longitude = (np.radians(table[name].to_numpy(float)) for name in PLACE)
-    across = np.cos(latitude)
-    return EARTH * np.stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], axis=-1)
-
-
-def nearby(
-    known: Float[ndarray, "places 3"], at: Float[ndarray, "points 3"]
-) -> tuple[Int[ndarray, "points neighbours"], Float[ndarray, "points neighbours"]]:
-    """The nearest known places, and their weights 1/d², which sum to one; a place itself outweighs all others."""
-    distance, index = KDTree(known).query(at, k=np.arange(1, min(NEIGHBOURS, len(known)) + 1))
-    weights = np.maximum(distance, 1e-3) ** -2.0
-    return index, weights / weights.sum(1, keepdims=True)
-
-
-def _features(times: ndarray, cycles: Sequence[float]) -> Float[ndarray, "times features"]:
-    """One, and the cosine and sine of each cycle."""
-    days = (times - EPOCH) / np.timedelta64(1, "D")
-    phase = 2 * np.pi * np.outer(days, np.array(cycles, float))
-    return np.concatenate([np.ones((len(days), 1)), np.cos(phase), np.sin(phase)], axis=1)
-
-
 def _kilometres(table: pd.DataFrame) -> Float[ndarray, " points"]:
     return table["elevation"].to_numpy(float) / 1000
-
-
-def _smallest(values: ndarray) -> float:
-    """The smallest variance that values of this size can have, so that equal ones have a likelihood."""
-    return float(1e-12 * np.max(values**2) + np.finfo(float).tiny)

@@ -16,12 +16,16 @@ from aenp.saving import written_whole
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL
 
+Files = Annotated[tuple[Path, ...], optional("PATH ...")]
+Names = Annotated[tuple[str, ...], optional("PATH ...")]
+
 
 def fit(
     data: Positional[Path],
     options: Annotated[FitOptions, arg(name="training")],
     out: Path = Path("runs/fit"),
     resume: Flag = False,
+    covariates: Names = (),
 ) -> None:
     """Train a model on your own field or stations. Ctrl-C saves it, and `--resume` continues.
 
@@ -31,9 +35,10 @@ def fit(
         data: a field in NetCDF, GRIB or Zarr, or a CSV table of stations with time, latitude, longitude and a value.
         out: directory for the model, logs and checkpoints.
         resume: continue the training in that directory, with the same arguments; minutes or steps may be larger.
+        covariates: files of what is known everywhere, such as topo.nc lsm.nc, or names of columns or variables of data.
     """
     check_place(out, is_directory=True)
-    outcome = fit_in(out, data, options, resume)[1]
+    outcome = fit_in(out, data, options, resume, covariates)[1]
     done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
     if not outcome.finished:
         again = [word for word in sys.argv[1:] if word != "--resume"]
@@ -56,6 +61,7 @@ def predict(
     quantiles: Annotated[tuple[float, ...], optional("P ...")] = (),
     samples: Annotated[int, number(int, 0, 10**4)] = 0,
     seed: Seed = 0,
+    covariates: Files = (),
 ) -> None:
     """Predict a field from observations: mean, standard deviation, the equivariant part, local effects.
 
@@ -74,14 +80,14 @@ def predict(
         quantiles: probabilities of quantiles to predict, such as 0.05 0.5 0.95.
         samples: number of coherent samples, plausible fields, to draw.
         seed: random seed of the samples.
+        covariates: files of the model's covariates, where context or target have no column or variable of that name.
     """
     if coast is not None and plot is None:
         raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
     check_output(out)
-    check_apart(
-        {"weights": weights, "context": context, "target": target, "elevation": elevation, "coast": coast},
-        {"out": out, "plot": plot},
-    )
+    inputs: dict[str, str | Path | None] = {f"covariates {path}": path for path in covariates}
+    inputs |= {"weights": weights, "context": context, "target": target, "elevation": elevation, "coast": coast}
+    check_apart(inputs, {"out": out, "plot": plot})
     if plot is not None:
         from aenp.earth.maps import map_prediction, read_coast
         from aenp.evaluation.plots import picture_format
@@ -89,10 +95,10 @@ def predict(
         check_place(plot)
         picture_format(plot)
     model = _field_model(weights)
-    observed = model.observed(context, variable, elevation)
+    observed = model.observed(context, variable, elevation, covariates)
     shore = None if plot is None or coast is None else read_coast(coast, target, observed)
     prediction = model.predict(
-        observed, target, "value", elevation, sys.stderr.isatty(), quantiles, samples, seed
+        observed, target, "value", elevation, sys.stderr.isatty(), quantiles, samples, seed, covariates
     ).load()
     if "comment" in prediction.attrs:
         print(f"aenp: {prediction.attrs['comment']}", file=sys.stderr)
@@ -114,6 +120,7 @@ def validate(
     seed: Seed = 0,
     out: File = None,
     plot: File = None,
+    covariates: Files = (),
 ) -> None:
     """Compare a model with climatology, inverse distances and kriging, at places and times that are held out.
 
@@ -132,13 +139,10 @@ def validate(
         seed: random seed of the places and times.
         out: CSV file for the table of scores; by default none.
         plot: a chart to draw, such as scores.png; by default none.
+        covariates: files of the model's covariates, where the data have no column of that name.
     """
-    inputs: dict[str, str | Path | None] = {
-        "weights": weights,
-        "data": data,
-        "stations": stations,
-        "elevation": elevation,
-    }
+    inputs: dict[str, str | Path | None] = {f"covariates {path}": path for path in covariates}
+    inputs |= {"weights": weights, "data": data, "stations": stations, "elevation": elevation}
     check_apart(inputs, {"out": out, "plot": plot})
     for file in (out, plot):
         if file is not None:
@@ -160,6 +164,7 @@ def validate(
         variable=variable,
         elevation=elevation,
         seed=seed,
+        covariates=covariates,
     )
     print(result)
     if out is not None:

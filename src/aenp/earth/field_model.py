@@ -22,6 +22,7 @@ from torch.distributions import Distribution
 
 from aenp._version import __version__
 from aenp.configured import Configured
+from aenp.earth.covariates import open_layers, places_with_covariates, with_covariates
 from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import SLACK, Nodes, beside, node_on
@@ -79,11 +80,10 @@ class FieldModel(Configured, nn.Module):
 
     def __init__(self, process: NeuralProcess, frame: Frame, spread: float = 1.0) -> None:
         super().__init__()
-        sizes = len(frame.axes), len(frame.variables)
-        if (process.dim_x, process.dim_y) != sizes:
-            raise ValueError(
-                f"the frame needs dim_x={sizes[0]} and dim_y={sizes[1]}; got {process.dim_x} and {process.dim_y}"
-            )
+        sizes = len(frame.axes), len(frame.variables), len(frame.covariates)
+        own = process.dim_x, process.dim_y, process.dim_covariates
+        if own != sizes:
+            raise ValueError(f"the frame needs (dim_x, dim_y, dim_covariates)={sizes}; got {own}")
         if not 0 < spread < math.inf:
             raise ValueError(f"spread, the factor of standard deviations, must be positive and finite; got {spread}")
         self.process, self.frame, self.spread = process, frame, spread
@@ -107,6 +107,7 @@ class FieldModel(Configured, nn.Module):
         quantiles: Sequence[float] = (),
         samples: int = 0,
         seed: int = 0,
+        covariates: Sequence[FieldLike] = (),
     ) -> xr.Dataset:
         """The prediction at the target's places, given the observations.
 
@@ -141,16 +142,16 @@ class FieldModel(Configured, nn.Module):
             quantiles: probabilities, such as (0.05, 0.5, 0.95).
             samples: number of samples.
             seed: of the samples.
+            covariates: fields or files of the model's covariates, from which it takes those that context or target do
+                not have as a column or coordinate of the same name.
         """
         if not all(0 < each < 1 for each in quantiles) or len(set(quantiles)) < len(quantiles):
             raise ValueError(f"quantiles must be different probabilities between 0 and 1; got {tuple(quantiles)}")
         if samples < 0:
             raise ValueError(f"samples must not be negative; got {samples}")
         self.eval()
-        observed = self.observed(context, variable, elevation)
-        places = open_places(target, observed, "time" in self.frame.axes)
-        if "elevation" in self.frame.axes:
-            places = places.with_elevation(elevation, describe(target))
+        observed = self.observed(context, variable, elevation, covariates)
+        places = self.places(target, observed, elevation, covariates)
         x = {name: axis.x(places.coordinates[name].values) for name, axis in self.frame.axes.items()}
         for name, values in x.items():
             if not np.isfinite(values).any():
@@ -172,7 +173,7 @@ class FieldModel(Configured, nn.Module):
                     "names": list(places.coordinates),
                     "times": times,
                     "contexts": contexts,
-                    "sampled": self._sampled(contexts, places, nodes, samples, seed),
+                    "sampled": self._sampled(contexts, times, places, nodes, samples, seed),
                     "outputs": outputs,
                     "count": count,
                     "encoded": {},
@@ -208,7 +209,7 @@ class FieldModel(Configured, nn.Module):
                 baselines too; by default each time has its own random targets.
             days: first and last date; by default those after the model's training period, or else others outside it.
             progress: show a progress bar.
-            options: `region`, `fraction`, `tasks`, `variable`, `elevation` and `seed`, as in `Choice`.
+            options: `region`, `fraction`, `tasks`, `variable`, `elevation`, `covariates` and `seed`, as in `Choice`.
         """
         from aenp.earth.holdout import Choice
         from aenp.earth.validation import validate
@@ -249,6 +250,7 @@ class FieldModel(Configured, nn.Module):
         variable: str | None = None,
         elevation: FieldLike | None = None,
         plot: str | os.PathLike[str] | None = None,
+        covariates: Sequence[FieldLike] = (),
     ) -> pd.DataFrame:
         """Where the next stations should be: one after another, each where it most reduces the targets' variance.
 
@@ -266,10 +268,11 @@ class FieldModel(Configured, nn.Module):
             variable: the name of the values in `context`; by default the name in training, or the only one.
             elevation: a topography in metres, for a model that sees elevation.
             plot: a map to draw, such as map.png; by default none.
+            covariates: fields of the model's covariates, as for `predict`; they may not change with time.
         """
         from aenp.earth.placement import suggest
 
-        return suggest(self, context, candidates, number, target, variable, elevation, plot)
+        return suggest(self, context, candidates, number, target, variable, elevation, plot, covariates)
 
     def variances(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
         """The predictive variance at the places given each of the contexts, all in one pass.
@@ -283,15 +286,34 @@ class FieldModel(Configured, nn.Module):
         corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
         nodes, _ = self._nodes(pd.concat(contexts), x)
         task, unit = self.process.normalise(Task.stack([self._context(each, corners, nodes) for each in contexts]))
-        xt = torch.from_numpy(np.stack(list(x.values()), axis=-1)).expand(len(contexts), -1, -1)
+        at = _at(np.stack(list(x.values()), axis=-1), self.frame.c(places), len(contexts))
         with torch.no_grad():
             state = self.process.encode(task)
-            parts = [self.process.likelihood(self.process.decode(state, some), unit) for some in xt.split(CHUNK, dim=1)]
+            chunks = zip(*(each.split(CHUNK, dim=1) for each in at), strict=True)
+            parts = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
         variance = torch.cat([self._widened(part).variance for part in parts], dim=1).numpy()
-        return (variance * np.array([variable.std**2 for variable in self.frame.variables])).sum(-1)
+        return (variance * self.frame.units(places)[1] ** 2).sum(-1)
+
+    def places(
+        self,
+        target: PlacesLike,
+        observed: pd.DataFrame,
+        elevation: FieldLike | None = None,
+        covariates: Sequence[FieldLike] = (),
+    ) -> Places:
+        """The target's places with all that the model sees of them."""
+        names = [each.name for each in self.frame.covariates]
+        places = open_places(target, observed, "time" in self.frame.axes, names)
+        if "elevation" in self.frame.axes:
+            places = places.with_elevation(elevation, describe(target))
+        return places_with_covariates(places, self.frame.covariates, open_layers(covariates), describe(target))
 
     def observed(
-        self, context: PointsLike, variable: str | None = None, elevation: FieldLike | None = None
+        self,
+        context: PointsLike,
+        variable: str | None = None,
+        elevation: FieldLike | None = None,
+        covariates: Sequence[FieldLike] = (),
     ) -> pd.DataFrame:
         """The observations as a table, as `open_points` returns it; in the model's units."""
         if len(self.frame.variables) == 1:
@@ -318,16 +340,17 @@ class FieldModel(Configured, nn.Module):
                 raise ValueError(
                     f"{describe(context)} has places that the topography does not cover; add their `elevation`"
                 )
-        return observed
+        return with_covariates(observed, self.frame.covariates, open_layers(covariates), describe(context))
 
     def _observed(self, context: PointsLike, expected: Variable, variable: str | None) -> pd.DataFrame:
         """The observations of one variable."""
+        further = [each.name for each in self.frame.covariates]
         try:
-            observed = open_points(context, variable or expected.name)
+            observed = open_points(context, variable or expected.name, further=further)
         except NoSuchVariable:
             if variable is not None:
                 raise
-            observed = open_points(context)
+            observed = open_points(context, further=further)
         both, values = "the context and the model's training data", observed["value"].to_numpy(float)
         observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
         observed.attrs["units"] = expected.units
@@ -363,48 +386,70 @@ class FieldModel(Configured, nn.Module):
         """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""
         x = self.frame.x({name: observed[name].to_numpy() for name in self.frame.axes})
         names = ["value"] if len(self.frame.variables) == 1 else [each.name for each in self.frame.variables]
-        columns = zip(names, self.frame.variables, strict=True)
-        y = np.stack([each.y(observed[name].to_numpy(float)) for name, each in columns], axis=-1)
+        y = self.frame.y(observed[names].to_numpy(float), observed)
+        known = self.frame.c(observed)
         if nodes is not None:
-            corners, (x, y) = nodes.nearest(corners), nodes.averaged(x, y)
-        xc, yc, xt = (torch.from_numpy(each).unsqueeze(0) for each in (x, y, corners))
-        return Task(xc, yc.to(self.process.dtype), xt)
+            corners, (x, both) = nodes.nearest(corners), nodes.averaged(x, np.concatenate([y, known], axis=-1))
+            y, known = np.split(both, [y.shape[-1]], axis=-1)
+        xc, yc, xt, cc = (torch.from_numpy(each).unsqueeze(0) for each in (x, y, corners, known))
+        dtype = self.process.dtype
+        if not self.frame.covariates:
+            return Task(xc, yc.to(dtype), xt)
+        # Of the targets a model's `encode` sees the extent alone.
+        nothing = torch.zeros(1, len(corners), cc.shape[-1], dtype=dtype)
+        return Task(xc, yc.to(dtype), xt, context_covariates=cc.to(dtype), target_covariates=nothing)
 
     def _sampled(
-        self, contexts: Sequence[Task | None], places: Places, nodes: Nodes | None, samples: int, seed: int
+        self,
+        contexts: Sequence[Task | None],
+        times: ndarray | None,
+        places: Places,
+        nodes: Nodes | None,
+        samples: int,
+        seed: int,
     ) -> list[Task | None]:
         """Each context with the values drawn for each sample as further observations; None where there are none.
 
         They are drawn at once, so that all chunks of a lazy target have the same ones.
         """
-        x = self._candidates(places, nodes) if samples else np.empty((0, 0))
-        if not len(x):
-            return [None] * len(contexts)
+        sampled: list[Task | None] = [None] * len(contexts)
+        if not samples:
+            return sampled
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return [None if context is None else self._with_samples(context, x, samples) for context in contexts]
+            for number, context in enumerate(contexts):
+                at = self._candidates(places if times is None else places.at_time(times[number]), nodes)
+                if context is not None and at[0].shape[1]:
+                    sampled[number] = self._with_samples(context, at, samples)
+        return sampled
 
-    def _candidates(self, places: Places, nodes: Nodes | None) -> Float[ndarray, "points dim_x"]:
-        """Some of the target's places, evenly along each dimension, in the model's unit."""
-        every = xr.broadcast(*(places.coordinates[name] for name in self.frame.axes))
+    def _candidates(self, places: Places, nodes: Nodes | None) -> tuple[Tensor, ...]:
+        """Some of the target's places, evenly along each dimension, in the model's unit, with their covariates."""
+        names = [*self.frame.axes, *(each.name for each in self.frame.covariates)]
+        every = xr.broadcast(*(places.coordinates[name] for name in names))
         step = math.ceil((every[0].size / CANDIDATES) ** (1 / max(every[0].ndim, 1)))
         some = {d: slice(min(step, size) // 2, None, step) for d, size in every[0].sizes.items()}
-        x = self.frame.x(
-            {name: each.isel(some).values.ravel() for name, each in zip(self.frame.axes, every, strict=True)}
-        )
-        x = x[np.isfinite(x).all(axis=1)]
-        return x if nodes is None else np.unique(nodes.nearest(x), axis=0)
+        chosen = {name: each.isel(some).values.ravel() for name, each in zip(names, every, strict=True)}
+        x, known = self.frame.x(chosen), self.frame.c(chosen)
+        there = np.isfinite(x).all(axis=1)
+        x, known = x[there], known[there]
+        if nodes is not None:
+            x, first = np.unique(nodes.nearest(x), axis=0, return_index=True)
+            known = known[first]
+        return _at(x, known)
 
-    def _with_samples(self, context: Task, x: Float[ndarray, "points dim_x"], samples: int) -> Task:
-        """The context `samples` times, each with values drawn at places spread among `x`."""
+    def _with_samples(self, context: Task, at: tuple[Tensor, ...], samples: int) -> Task:
+        """The context `samples` times, each with values drawn at places spread among these."""
+        x, *known = at
         free = None
         if getattr(self.process, "on_grid", False):  # where no node may have two values
-            known = context.xc[0] if context.context_mask is None else context.xc[context.context_mask]
-            apart = KDTree(known.numpy()).query(x)[0] > min(self.process.spacing) / 2  # type: ignore[arg-type]
+            seen = context.xc[0] if context.context_mask is None else context.xc[context.context_mask]
+            apart = KDTree(seen.numpy()).query(x[0].numpy())[0] > min(self.process.spacing) / 2  # type: ignore[arg-type]
             free = torch.from_numpy(apart).unsqueeze(0)
-        task = context.with_targets(torch.from_numpy(x).unsqueeze(0), None, free)
-        grown = ar_context(self.process, task, samples, spread(task, min(CHAIN, len(x))))
-        return grown.with_targets(context.xt.expand(samples, -1, -1))
+        task = context.with_targets(x, None, free, *known)
+        grown = ar_context(self.process, task, samples, spread(task, min(CHAIN, x.shape[1])))
+        xt, *nothing = (each.expand(samples, -1, -1) for each in context.at_targets())
+        return grown.with_targets(xt, None, None, *nothing)
 
     def _predict(
         self,
@@ -421,14 +466,14 @@ class FieldModel(Configured, nn.Module):
     ) -> tuple[ndarray, ...]:
         """Each of the outputs at the places, whose coordinates have these names; with fixed inputs if `local`."""
         coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
-        x = self.frame.x({name: coordinates[name] for name in self.frame.axes})
+        x, known = self.frame.x(coordinates), self.frame.c(coordinates)
         number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
         samples = outputs.get("samples")
         size = CHUNK if samples is None else max(1, CHUNK // len(samples))
         out = np.full((count, len(x)), np.nan, np.float32)
         # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
         order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
-        order = order[np.isfinite(x[order]).all(axis=1)]
+        order = order[np.isfinite(np.concatenate([x, known], axis=1)[order]).all(axis=1)]
         fixed_inputs = self.process.fixed_inputs
         with torch.no_grad(), nullcontext() if fixed_inputs is None else fixed_inputs.switched(local):
             for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
@@ -442,7 +487,8 @@ class FieldModel(Configured, nn.Module):
                     encoded.clear()  # only one is kept; a thread that still needs another holds it
                     encoded[which] = state
                 for some in np.array_split(index, -(-len(index) // size)):
-                    out[:, some] = self._values(outputs, state, x[some])
+                    units = self.frame.units({name: values[some] for name, values in coordinates.items()})
+                    out[:, some] = self._values(outputs, state, _at(x[some], known[some]), units)
                     if advance is not None:
                         advance(len(some))
         return tuple(values.reshape(places[0].shape) for values in out)
@@ -463,15 +509,15 @@ class FieldModel(Configured, nn.Module):
         return Encoded(state, equivariant, unit, samples, sample_unit)
 
     def _values(
-        self, outputs: Outputs, encoded: Encoded, x: Float[ndarray, "points dim_x"]
+        self, outputs: Outputs, encoded: Encoded, at: tuple[Tensor, ...], units: tuple[ndarray, ndarray]
     ) -> Float[ndarray, "n points"]:
-        """Each of the outputs at `x`, in the user's units: for each label, or once, and for each variable."""
-        xt, decode, likelihood = torch.from_numpy(x).unsqueeze(0), self.process.decode, self.process.likelihood
-        prediction = self._widened(likelihood(decode(encoded.state, xt), encoded.unit))
+        """Each of the outputs at these places, in the user's units: for each label, or once, and for each variable."""
+        decode, likelihood = self.process.decode, self.process.likelihood
+        prediction = self._widened(likelihood(decode(encoded.state, *at), encoded.unit))
         mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
-                equivariant = likelihood(decode(encoded.equivariant, xt), encoded.unit).mean
+                equivariant = likelihood(decode(encoded.equivariant, *at), encoded.unit).mean
         values = {
             "mean": mean,
             "std": prediction.stddev,
@@ -483,9 +529,9 @@ class FieldModel(Configured, nn.Module):
         if (labels := outputs.get("quantiles")) is not None:
             values["quantiles"] = prediction.icdf(mean.new_tensor(labels.to_numpy()).view(-1, 1, 1))
         if (labels := outputs.get("samples")) is not None:
-            raw = decode(encoded.samples, xt.expand(len(labels), -1, -1))
+            raw = decode(encoded.samples, *(each.expand(len(labels), -1, -1) for each in at))
             values["samples"] = median(likelihood(raw, encoded.sample_unit))
-        every = torch.cat([self._in_units(key, values[key]) for key in outputs])
+        every = torch.cat([_in_units(key, values[key], *map(torch.from_numpy, units)) for key in outputs])
         return every.mT.flatten(0, 1).numpy()
 
     def _widened(self, prediction: Distribution) -> Distribution:
@@ -493,16 +539,6 @@ class FieldModel(Configured, nn.Module):
         if self.spread == 1:
             return prediction
         return in_unit(prediction, (1 - self.spread) * prediction.mean, torch.tensor(self.spread))
-
-    def _in_units(self, key: str, values: Tensor) -> Tensor:
-        """Values of an output, which are in the model's unit, in the user's."""
-        if key == "probability_of_zero":
-            return values.double()
-        scale, shift = (
-            torch.tensor([getattr(each, name) for each in self.frame.variables], dtype=torch.float64)
-            for name in ("std", "mean")
-        )
-        return scale * values if key in ("std", "local_effect") else scale * values + shift
 
     def _outputs(self, quantiles: Sequence[float], samples: int) -> Outputs:
         """What is predicted; a model without symmetry has no equivariant part."""
@@ -537,3 +573,18 @@ class FieldModel(Configured, nn.Module):
         if self.frame.period is not None:
             result.attrs["training_period"] = " to ".join(self.frame.period)
         return result
+
+
+def _at(
+    x: Float[ndarray, "points dim_x"], known: Float[ndarray, "points covariates"], batch: int = 1
+) -> tuple[Tensor, ...]:
+    """What `decode` sees of places: their inputs and, if there are any, their covariates."""
+    parts = (x, known.astype(np.float32))[: 2 if known.shape[1] else 1]
+    return tuple(torch.from_numpy(part).expand(batch, -1, -1) for part in parts)
+
+
+def _in_units(key: str, values: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Values of an output, which are in the model's unit, in the user's."""
+    if key == "probability_of_zero":
+        return values.double()
+    return scale * values if key in ("std", "local_effect") else scale * values + shift

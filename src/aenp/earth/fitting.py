@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,18 @@ import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
 
-from aenp.arguments import Text, check_limits, number, optional
+from aenp.arguments import Flag, Text, check_limits, number, optional
 from aenp.data.blocks import hold_out_blocks
 from aenp.data.patches import CELLS_PER_UNIT, Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
+from aenp.earth.climatology import Climatology
+from aenp.earth.covariates import Layer, columns_and_layers, lacking, unscaled, with_covariates
 from aenp.earth.field_model import FieldModel
-from aenp.earth.frame import Axis, Frame, Variable
+from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from aenp.earth.gridded import open_gridded
 from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.sources import Period, Region, describe, without_fills
+from aenp.earth.sources import FieldLike, Period, Region, describe, without_fills
 from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
 from aenp.models import make
@@ -83,6 +85,7 @@ class FitOptions:
         seed: random seed of parameters, tasks and dropout.
         likelihood: normal; precipitation, for what is never negative and often zero; bounded, for what has two bounds.
         bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
+        anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
     """
 
     family: str = "convcnp"
@@ -95,6 +98,7 @@ class FitOptions:
     seed: int = 0
     likelihood: str = "normal"
     bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
+    anomalies: Flag = False
 
     def __post_init__(self) -> None:
         if self.family not in OPTIONS:
@@ -104,6 +108,10 @@ class FitOptions:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
         if self.bounds is not None and self.likelihood != "bounded":
             raise ValueError(f"bounds are for likelihood='bounded'; got {self.likelihood!r}")
+        if self.anomalies and self.likelihood != "normal":
+            raise ValueError(
+                f"anomalies are deviations of either sign, for likelihood='normal'; got {self.likelihood!r}"
+            )
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
 
@@ -115,6 +123,7 @@ def fit(
     minutes: float = 20.0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    covariates: Sequence[FieldLike] = (),
     **options: Any,
 ) -> FieldModel:
     """A model trained on the fields or stations in `data`: given a few observations, it predicts a whole field.
@@ -130,20 +139,36 @@ def fit(
         minutes: how long to train.
         out: directory for the model, logs and checkpoints; by default none is kept.
         resume: continue the training in `out`.
-        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood` and `bounds`, as in `FitOptions`.
+        covariates: what is known wherever the model is used, such as a topography: fields or files, with time or
+            without, or names of columns or variables of `data`. Local effects are then what these do not explain.
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds` and `anomalies`, as in
+            `FitOptions`.
     """
     if resume and out is None:
         raise ValueError("resume needs `out`, the directory of the run")
     chosen = FitOptions(family, symmetry, minutes, **options)
     with TemporaryDirectory() as temporary:
-        return fit_in(temporary if out is None else out, data, chosen, resume)[0]
+        return fit_in(temporary if out is None else out, data, chosen, resume, covariates)[0]
 
 
 def fit_in(
-    out: str | os.PathLike[str], data: PointsLike, options: FitOptions, resume: bool
+    out: str | os.PathLike[str],
+    data: PointsLike,
+    options: FitOptions,
+    resume: bool,
+    covariates: Sequence[FieldLike] = (),
 ) -> tuple[FieldModel, Outcome]:
     """As `fit`, in a directory; also returns the outcome of the training."""
-    own = prepare(data, options.variable, options.region, options.period, options.likelihood, options.bounds)
+    own = prepare(
+        data,
+        options.variable,
+        options.region,
+        options.period,
+        options.likelihood,
+        options.bounds,
+        covariates,
+        options.anomalies,
+    )
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
         raise ValueError(
@@ -176,6 +201,8 @@ def prepare(
     period: Period | None = None,
     likelihood: str = "normal",
     bounds: tuple[float, float] | None = None,
+    covariates: Sequence[FieldLike] = (),
+    anomalies: bool = False,
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
@@ -183,10 +210,14 @@ def prepare(
     what other gaps like these leave.
     """
     make_variable = partial(_variable, likelihood, bounds)
-    if is_scattered(data):
-        return _from_points(open_points(data, variable, region, period), make_variable)
+    scattered = is_scattered(data)
+    columns, layers = columns_and_layers(covariates, data, scattered)
+    if scattered:
+        table = open_points(data, variable, region, period, columns)
+        table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
+        return _from_points(table, make_variable, [*columns, *layers], anomalies)
     field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
-    return _from_field(field, make_variable)
+    return _from_field(field, make_variable, layers, anomalies)
 
 
 def _variable(
@@ -229,34 +260,85 @@ def _in_memory(field: xr.DataArray) -> xr.DataArray:
     return field.load() if field.nbytes <= IN_MEMORY else field
 
 
-def _from_field(field: xr.DataArray, make_variable: Callable[..., Variable]) -> Data:
+def _from_field(
+    field: xr.DataArray, make_variable: Callable[..., Variable], layers: Mapping[str, Layer], anomalies: bool
+) -> Data:
     """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
     if min(field.shape[1:]) < 4:
         raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
     field = field.assign_coords(longitude=unwrap_longitudes(field.longitude.values)).sortby("longitude")
     latitude, longitude = field.latitude.values, field.longitude.values
     steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
+    covariates, known = _on_grid(field, layers)
     frame = _frame(
-        latitude, longitude, steps, CELLS_PER_UNIT * max(steps), field.mean(), field.std(), field, make_variable
+        latitude,
+        longitude,
+        steps,
+        CELLS_PER_UNIT * max(steps),
+        field.mean(),
+        field.std(),
+        field,
+        make_variable,
+        covariates,
     )
     axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
     gaps = 0.5 if len(field) == 1 and bool(field.isnull().any()) else 0.0
 
-    def patches(values: Any) -> Patches:
-        size = min(32, *field.shape[1:])
-        return Patches(values, axes, size, (0.01, 1 / 3), equal_sizes=True, num_targets=256, gaps=gaps)
+    def patches(values: Any, known: ndarray | None) -> Patches:
+        size, sizes = min(32, *field.shape[1:]), (0.01, 1 / 3)
+        return Patches(values, axes, size, sizes, equal_sizes=True, num_targets=256, gaps=gaps, covariates=known)
 
-    values = Normalised(field.data, frame.variables[0])
+    values: Any = Normalised(field.data, frame.variables[0])
+    if anomalies:
+        places = np.meshgrid(latitude, longitude, indexing="ij")
+        every = field.values.reshape(len(field), -1)
+        times = field["time"].values if "time" in field.coords else np.arange(len(field))
+        frame, flat = _anomalies(frame, times, places[0].ravel(), places[1].ravel(), every)
+        values = flat.reshape(field.shape)
     if len(field) == 1:
-        return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame)
-    return _data(patches, values, frame)
+        return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
+    return _data(patches, values, frame, known)
 
 
-def _from_points(table: pd.DataFrame, make_variable: Callable[..., Variable]) -> Data:
+def _on_grid(field: xr.DataArray, layers: Mapping[str, Layer]) -> tuple[list[Covariate], ndarray | None]:
+    """The covariates, and their scaled values on the field's grid, at each time if one of them changes."""
+    if not layers:
+        return [], None
+    times = field["time"].values if "time" in field.coords else None
+    latitude, longitude = np.meshgrid(field.latitude.values, field.longitude.values, indexing="ij")
+    each = [layer.on(latitude.ravel(), longitude.ravel(), times) for layer in layers.values()]
+    values = np.stack(np.broadcast_arrays(*each), axis=-1).reshape(-1, *field.shape[1:], len(layers))
+    missing = np.isnan(values) & field.notnull().values[..., None]
+    if missing.any():
+        time, i, j, number = (int(index[0]) for index in np.nonzero(missing))
+        when = times[time] if times is not None else None
+        raise lacking(list(layers)[number], "training", layers, latitude[i, j], longitude[i, j], when)
+    covariates, scaled = _scaled({name: layer.units for name, layer in layers.items()}, values)
+    return covariates, scaled if len(scaled) > 1 else scaled[0]
+
+
+def _scaled(
+    units: Mapping[str, str | None], values: Float[ndarray, "*points covariates"]
+) -> tuple[list[Covariate], Float[ndarray, "*points covariates"]]:
+    """The covariates with the means and standard deviations of their values, and the values scaled by these."""
+    points = tuple(range(values.ndim - 1))
+    means, stds = np.nanmean(values, axis=points), np.nanstd(values, axis=points)
+    named = zip(units.items(), means.tolist(), stds.tolist(), strict=True)
+    covariates = [Covariate(name, mean, std, known or "") for (name, known), mean, std in named]
+    return covariates, ((values - means) / stds).astype(np.float32)
+
+
+def _from_points(
+    table: pd.DataFrame, make_variable: Callable[..., Variable], names: Sequence[str], anomalies: bool
+) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
     name = table.attrs.get("name", "value")
     dated = table if "time" in table else table.assign(time=pd.Timestamp(0))
-    wide = dated.pivot_table(index="time", columns=["latitude", "longitude"], values="value")
+
+    def by_time(column: str) -> pd.DataFrame:
+        return dated.pivot_table(index="time", columns=["latitude", "longitude"], values=column)
+
+    wide = by_time("value")
     latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
     longitude = unwrap_longitudes(longitude)
     together = wide.notna().sum(axis=1).median()
@@ -268,15 +350,45 @@ def _from_points(table: pd.DataFrame, make_variable: Callable[..., Variable]) ->
         )
     area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
+    covariates: list[Covariate] = []
+    known = None
+    if names:
+        units = {each: table.attrs["units_of"].get(each) for each in names}
+        covariates, known = _scaled(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
     values = table["value"]
-    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, make_variable, name)
+    frame = _frame(
+        latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, make_variable, covariates, name
+    )
     places = frame.x({"latitude": latitude, "longitude": longitude})
     scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
+    if anomalies:
+        frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, wide.to_numpy())
 
-    def windows(values: ndarray) -> Windows:
-        return Windows(values, places, WINDOW, min_points=MIN_POINTS)
+    def windows(values: ndarray, known: ndarray | None) -> Windows:
+        return Windows(values, places, WINDOW, min_points=MIN_POINTS, covariates=known)
 
-    return _single(windows, scaled[0], places, frame) if len(scaled) == 1 else _data(windows, scaled, frame)
+    if len(scaled) == 1:
+        return _single(windows, scaled[0], places, frame, None if known is None else known[0])
+    return _data(windows, scaled, frame, known)
+
+
+def _anomalies(
+    frame: Frame,
+    times: ndarray,
+    latitude: Float[ndarray, " places"],
+    longitude: Float[ndarray, " places"],
+    values: Float[ndarray, "times places"],
+) -> tuple[Frame, Float[ndarray, "times places"]]:
+    """The frame with a climatology of the dates for training, and the values as deviations from it."""
+    if len(values) < 2 or not np.issubdtype(times.dtype, np.datetime64):
+        raise ValueError(
+            f"anomalies need the climatology of each place, from several dates; got {len(values)}. Give more, or leave "
+            "`anomalies` out"
+        )
+    training = slice(len(values) - len(values) // 10)
+    climatology = Climatology.of(times[training], latitude, longitude, values[training])
+    mean, std = climatology.on(times)
+    return frame.with_climatology(climatology), ((values - mean) / std).astype(np.float32)
 
 
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
@@ -296,6 +408,7 @@ def _frame(
     std: Any,
     data: xr.DataArray | pd.DataFrame,
     make_variable: Callable[..., Variable],
+    covariates: Sequence[Covariate],
     name: str | None = None,
 ) -> Frame:
     """The frame of data at these places, each of which stands for the cell around it."""
@@ -307,7 +420,8 @@ def _frame(
         low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
         axes.append(Axis(kind, degrees, (low + high) / 2, low, high))
     units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
-    return Frame(axes, [make_variable(name or str(data.name), mean, std, units, long_name)], _period(data))
+    variable = make_variable(name or str(data.name), mean, std, units, long_name)
+    return Frame(axes, [variable], _period(data), covariates)
 
 
 def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
@@ -319,16 +433,30 @@ def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
     return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))
 
 
-def _single(make: Callable[[Any], TaskSource], values: ndarray, places: ndarray, frame: Frame) -> Data:
+def _single(
+    make: Callable[[Any, ndarray | None], TaskSource],
+    values: ndarray,
+    places: ndarray,
+    frame: Frame,
+    covariates: ndarray | None,
+) -> Data:
     """The values of one date, of which some blocks are for validation."""
-    kept, validation = hold_out_blocks(values, places, BLOCK, WINDOW)
-    return Data(make(kept[None]), validation, frame)
+    kept, validation = hold_out_blocks(values, places, BLOCK, WINDOW, covariates)
+    return Data(make(kept[None], covariates), validation, frame)
 
 
-def _data(make: Callable[[Any], TaskSource], values: Any, frame: Frame) -> Data:
-    held_out = len(values) // 10
-    validation = [make(values[-held_out:]).batch(16, index, seed=0) for index in range(4)] if held_out else []
-    return Data(make(values[: len(values) - held_out]), validation, frame)
+def _data(
+    make: Callable[[Any, ndarray | None], TaskSource], values: Any, frame: Frame, covariates: ndarray | None
+) -> Data:
+    """The values of several dates, the last of which are for validation."""
+    held_out, change = len(values) // 10, covariates is not None and covariates.ndim > len(values.shape)
+
+    def part(dates: slice) -> TaskSource:
+        return make(values[dates], covariates[dates] if covariates is not None and change else covariates)
+
+    last = slice(len(values) - held_out, None)
+    validation = [part(last).batch(16, index, seed=0) for index in range(4)] if held_out else []
+    return Data(part(slice(len(values) - held_out)), validation, frame)
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
@@ -336,6 +464,7 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     tasks = [data.source.batch(16, index, seed=0) for index in range(4)]
     values = relative_values(tasks) if likelihood.relative else "raw"
     options = OPTIONS[family] | {"values": values, "likelihood": likelihood}
+    options["dim_covariates"] = len(data.frame.covariates)
     if "attention" in options:
         options["wavelengths"] = wavelengths(tasks)
     else:

@@ -6,14 +6,15 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
-from aenp.earth.sources import TOLERANCE
+from aenp.earth.climatology import Climatology
+from aenp.earth.sources import EPOCH, TOLERANCE
 
-EPOCH = np.datetime64("1970-01-01")
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."
 ROUNDING = 0.1
@@ -114,6 +115,26 @@ class Variable(Configured):
         return (np.clip(values, self.low, self.high) - self.mean) / self.std
 
 
+class Covariate(Configured):
+    """c = (value − mean) / std for one covariate.
+
+    Args:
+        name: such as topo, of a column, a coordinate or a field.
+        mean: of the training values.
+        std: their standard deviation.
+        units: such as m.
+    """
+
+    def __init__(self, name: str, mean: float, std: float, units: str = "") -> None:
+        _check_numbers(name, mean=mean, std=std)
+        if not (math.isfinite(mean) and 0 < std < math.inf):
+            raise ValueError(
+                f"the covariate {name} must differ between places or times; got mean {mean:g} and standard deviation "
+                f"{std:g}. Leave it out"
+            )
+        self.name, self.mean, self.std, self.units = name, mean, std, units
+
+
 def _check_numbers(what: str, **values: object) -> None:
     """Raises an error that names the first value that is not a number."""
     for name, value in values.items():
@@ -128,10 +149,17 @@ class Frame(Configured):
         axes: the coordinates that a model sees, in the order of x: latitude, longitude, and perhaps time and elevation.
         variables: what it predicts, in the order of y.
         period: first and last date of the training data, where they have dates.
+        covariates: what is known of each place, context and target alike, in the order of a task's covariates.
+        climatology: of the one variable, if y is its anomaly: (value − mean) / std of the place at that time.
     """
 
     def __init__(
-        self, axes: Sequence[Axis], variables: Sequence[Variable], period: Sequence[str] | None = None
+        self,
+        axes: Sequence[Axis],
+        variables: Sequence[Variable],
+        period: Sequence[str] | None = None,
+        covariates: Sequence[Covariate] = (),
+        climatology: Climatology | None = None,
     ) -> None:
         self.period = None if period is None else tuple(period)
         self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
@@ -139,9 +167,18 @@ class Frame(Configured):
             raise ValueError(f"axes are latitude, longitude and others; got {[axis.name for axis in axes]}")
         if not self.variables:
             raise ValueError("a frame needs a variable; got none")
-        names = [each.name for each in self.variables]
-        if len(set(names)) < len(names):
-            raise ValueError(f"variables need different names; got {', '.join(names)}")
+        self.covariates = list(covariates)
+        for kind, several in (("variables", self.variables), ("covariates", self.covariates)):
+            names = [each.name for each in several]
+            if len(set(names)) < len(names):
+                raise ValueError(f"{kind} need different names; got {', '.join(names)}")
+        if climatology is not None and len(self.variables) > 1:
+            raise ValueError(f"a climatology is of one variable; got {len(self.variables)}")
+        self.climatology = climatology
+
+    def with_climatology(self, climatology: Climatology) -> "Frame":
+        """The same frame for anomalies."""
+        return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, climatology)
 
     @property
     def domain(self) -> list[tuple[float, float] | None]:
@@ -151,6 +188,30 @@ class Frame(Configured):
     def x(self, coordinates: Mapping[str, ArrayLike]) -> Float[ndarray, "*points dim_x"]:
         """Places in the model's units, from the frame's coordinates by name."""
         return np.stack(np.broadcast_arrays(*(axis.x(coordinates[name]) for name, axis in self.axes.items())), axis=-1)
+
+    def c(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "*points covariates"]:
+        """The covariates of places in the model's units, from coordinates and covariates by name."""
+        none = np.empty((*np.shape(coordinates["latitude"]), 0))
+        scaled = [(np.asarray(coordinates[each.name], float) - each.mean) / each.std for each in self.covariates]
+        return np.concatenate([none, *(each[..., None] for each in scaled)], axis=-1)
+
+    def y(
+        self, values: Float[ndarray, "points variables"], coordinates: Mapping[str, ArrayLike] | pd.DataFrame
+    ) -> Float[ndarray, "points variables"]:
+        """Values of the variables at these places in the model's units."""
+        if self.climatology is None:
+            return np.stack([each.y(column) for each, column in zip(self.variables, values.T, strict=True)], axis=-1)
+        shift, scale = self.units(coordinates)
+        return (values - shift) / scale
+
+    def units(
+        self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame
+    ) -> tuple[Float[ndarray, "*points variables"], Float[ndarray, "*points variables"]]:
+        """What y counts from at these places, and its unit: the same everywhere, or the climatology's."""
+        if self.climatology is None:
+            return np.array([each.mean for each in self.variables]), np.array([each.std for each in self.variables])
+        mean, std = self.climatology.at(coordinates)
+        return mean[:, None], std[:, None]
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""

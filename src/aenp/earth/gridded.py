@@ -75,16 +75,25 @@ def elevation_at(topography: FieldLike, latitude: ArrayLike, longitude: ArrayLik
     where, field = describe(topography), open_gridded(topography)
     if field.sizes["time"] > 1 or min(field.shape[1:]) < 2:
         raise ValueError(f"{where}: elevation needs one field of at least 2 × 2 points; it has {dict(field.sizes)}")
-    y, x = np.broadcast_arrays(np.asarray(latitude, float), wrap(np.asarray(longitude, float)))
-    rows, u, in_rows = _bracket(field.latitude.values.astype(float), y.ravel(), np.inf)
-    columns, v, in_columns = _bracket(field.longitude.values.astype(float), x.ravel(), 360.0)
-    corners = (
-        field[0].isel(latitude=(("i", "point"), rows), longitude=(("j", "point"), columns)).transpose("i", "j", ...)
-    )
-    weights = np.stack([1 - u, u])[:, None] * np.stack([1 - v, v])
-    heights = np.where(weights == 0, 0.0, weights * without_fills(corners, where).values).sum((0, 1))
-    heights = np.where(in_rows & in_columns, heights, np.nan).reshape(y.shape)
+    y, x = np.broadcast_arrays(np.asarray(latitude, float), np.asarray(longitude, float))
+    heights = interpolated(field, y.ravel(), x.ravel(), where)[0].reshape(y.shape)
     return converted(heights, units_of(field.attrs), "m", f"elevation from {where}")
+
+
+def interpolated(
+    field: xr.DataArray, latitude: Float[ndarray, " points"], longitude: Float[ndarray, " points"], where: str
+) -> Float[ndarray, "time points"]:
+    """The values of a field as `open_gridded` returns it, at all of its times, by bilinear interpolation.
+
+    They are NaN outside the grid and beside missing values. A global grid has no seam.
+    """
+    rows, u, in_rows = _bracket(field.latitude.values.astype(float), latitude, np.inf)
+    columns, v, in_columns = _bracket(field.longitude.values.astype(float), wrap(longitude), 360.0)
+    corners = field.isel(latitude=(("i", "point"), rows), longitude=(("j", "point"), columns))
+    corners = without_fills(corners.transpose("i", "j", "time", "point"), where)
+    weights = (np.stack([1 - u, u])[:, None] * np.stack([1 - v, v]))[:, :, None]
+    values = np.where(weights == 0, 0.0, weights * corners.values).sum((0, 1))
+    return np.where(in_rows & in_columns, values, np.nan)
 
 
 def _bracket(axis: ndarray, at: ndarray, turn: float) -> tuple[ndarray, ndarray, ndarray]:

@@ -10,13 +10,13 @@ from jaxtyping import Bool
 from numpy import ndarray
 from numpy.random import Generator
 
-from aenp.earth.baselines import MAX_TIMES, PLACE, Split, nearby, positions
+from aenp.earth.baselines import MAX_TIMES, Split
+from aenp.earth.climatology import PLACE, nearby, positions
 from aenp.earth.field_model import FieldModel
-from aenp.earth.frame import EPOCH
 from aenp.earth.gridded import FieldLike, open_gridded
 from aenp.earth.places import PlacesLike, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, is_scattered
-from aenp.earth.sources import NoSuchVariable, Period, Region, describe, inside, no_data, wrap
+from aenp.earth.sources import EPOCH, NoSuchVariable, Period, Region, describe, inside, no_data, wrap
 
 STATIONS, CELLS = 0.8, 0.1
 "The share of the places that is observed, of stations and of the cells of a grid."
@@ -41,6 +41,7 @@ class Choice:
         variable: the name of the values; by default the name in training, or the only one.
         elevation: a topography in metres, for kriging with elevation and for models that see it, if data have none.
         seed: of the choice of places and times.
+        covariates: fields of the model's covariates, if the data have none.
     """
 
     stations: PlacesLike | None = None
@@ -51,6 +52,7 @@ class Choice:
     variable: str | None = None
     elevation: FieldLike | None = None
     seed: int = 0
+    covariates: Sequence[FieldLike] = ()
 
     def __post_init__(self) -> None:
         if self.fraction is not None and not 0 < self.fraction < 1:
@@ -111,7 +113,7 @@ def _open(
 ) -> tuple[pd.DataFrame | xr.DataArray, float | None]:
     """The observations with their times, and for a grid its cells as points, and how many cells each stands for."""
     if is_scattered(data):
-        table = model.observed(data, choice.variable, choice.elevation)
+        table = model.observed(data, choice.variable, choice.elevation, choice.covariates)
         return table if "time" in table else table.assign(time=EPOCH), None
     try:
         field = open_gridded(data, choice.variable or model.frame.variables[0].name, choice.region)
@@ -162,7 +164,8 @@ def _some(times: ndarray, number: int, rng: Generator) -> ndarray:
 def _table(model: FieldModel, source: pd.DataFrame | xr.DataArray, times: ndarray, choice: Choice) -> pd.DataFrame:
     """The observations of these times, one for each place and time, with elevations if these are all known."""
     if isinstance(source, xr.DataArray):
-        table = model.observed(source.isel(time=np.isin(source["time"], times)), elevation=choice.elevation)
+        some = source.isel(time=np.isin(source["time"], times))
+        table = model.observed(some, elevation=choice.elevation, covariates=choice.covariates)
     else:
         table = source[source["time"].isin(times)]
     if choice.region is not None:

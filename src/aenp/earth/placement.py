@@ -1,6 +1,7 @@
 """Placement: where further stations would tell most about a field."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,8 @@ from numpy import ndarray
 
 from aenp.earth.field_model import FieldModel
 from aenp.earth.gridded import FieldLike
-from aenp.earth.places import PlacesLike, open_places
+from aenp.earth.places import PlacesLike
 from aenp.earth.points import PointsLike
-from aenp.earth.sources import describe
 
 BATCH = 32
 "Number of candidates that are tried in one pass."
@@ -28,13 +28,14 @@ def suggest(
     variable: str | None = None,
     elevation: FieldLike | None = None,
     plot: str | os.PathLike[str] | None = None,
+    covariates: Sequence[FieldLike] = (),
 ) -> pd.DataFrame:
     """As `FieldModel.suggest`."""
     if len(model.frame.variables) > 1:
         raise ValueError("stations can be suggested by models of one variable; this one has several")
-    observed = model.observed(context, variable, elevation)
-    free = places = _places(model, candidates, observed, elevation)
-    targets = places if target is None else _places(model, target, observed, elevation)
+    observed = model.observed(context, variable, elevation, covariates)
+    free = places = _places(model, candidates, observed, elevation, covariates)
+    targets = places if target is None else _places(model, target, observed, elevation, covariates)
     if not 1 <= number <= len(places):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
@@ -56,13 +57,16 @@ def suggest(
 
 
 def _places(
-    model: FieldModel, candidates: PlacesLike, observed: pd.DataFrame, elevation: FieldLike | None
+    model: FieldModel,
+    candidates: PlacesLike,
+    observed: pd.DataFrame,
+    elevation: FieldLike | None,
+    covariates: Sequence[FieldLike],
 ) -> pd.DataFrame:
-    """The places as a table, with elevations if the model sees them."""
-    places = open_places(candidates, observed.drop(columns="time", errors="ignore"), any_time=True)
-    if "elevation" in model.frame.axes:
-        places = places.with_elevation(elevation, describe(candidates))
-    names = [name for name in ("latitude", "longitude", "elevation") if name in places.coordinates]
+    """The places as a table, with elevations and covariates if the model sees them."""
+    places = model.places(candidates, observed.drop(columns="time", errors="ignore"), elevation, covariates)
+    kept = ["latitude", "longitude", "elevation", *(each.name for each in model.frame.covariates)]
+    names = list(dict.fromkeys(name for name in kept if name in places.coordinates))
     columns = xr.broadcast(*(places.coordinates[name] for name in names))
     table = pd.DataFrame({name: each.values.ravel() for name, each in zip(names, columns, strict=True)})
     return table.dropna(subset=[name for name in names if name in model.frame.axes]).reset_index(drop=True)

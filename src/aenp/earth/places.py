@@ -37,20 +37,22 @@ CF = {
 PlacesLike: TypeAlias = str | os.PathLike[str] | xr.Dataset | xr.DataArray | pd.DataFrame | Mapping[str, Any]
 
 
-def open_target(target: PlacesLike) -> xr.Dataset:
+def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
     """A data set whose coordinates are where to predict.
 
     Args:
         target: a table, data set or field with latitudes and longitudes, or a file of one; the two as a mapping; or
             a grid as text, "south,north,west,east,step" in degrees.
+        further: names of further coordinates, which may be variables or columns of the target.
     """
     if isinstance(target, xr.Dataset | xr.DataArray):
-        return with_coordinates(open_dataset(target), *KINDS)
+        return _with_further(with_coordinates(open_dataset(target), *KINDS), further)
     if isinstance(target, pd.DataFrame):
         plain = _with_dates(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
         for title in filter(TITLE.search, map(str, target)):
             plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
-        return with_coordinates(plain.set_coords([name for name in plain if _is_text(plain[name])]), *KINDS)
+        plain = plain.set_coords([name for name in plain if _is_text(plain[name])])
+        return _with_further(with_coordinates(plain, *KINDS), further)
     if isinstance(target, Mapping):
         dataset = xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
         for name in (name for name in dataset.coords if str(name).lower() in NAMES["time"]):
@@ -58,11 +60,15 @@ def open_target(target: PlacesLike) -> xr.Dataset:
             dataset = dataset.assign_coords({name: times.to_numpy().reshape(dataset[name].shape)})
         return dataset
     if is_table(target):
-        return open_target(read_table(target))
+        return open_target(read_table(target), further)
     if isinstance(target, str) and "," in target and not Path(target).exists():
         return _grid(target)
     # Only the coordinates: what else the file holds, and in which chunks, does not matter.
-    return with_coordinates(open_dataset(target), *KINDS).coords.to_dataset().compute()
+    return _with_further(with_coordinates(open_dataset(target), *KINDS), further).coords.to_dataset().compute()
+
+
+def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    return dataset.set_coords([name for name in names if name in dataset.data_vars])
 
 
 def _is_text(values: xr.DataArray) -> bool:
@@ -102,8 +108,8 @@ class Places:
     """Where and when to predict, and the names of the coordinates in the result.
 
     Args:
-        coordinates: latitude, longitude, and perhaps time and elevation. Time shares the places' dimension if each has
-            its own time, and otherwise has its own dimension; without time there is one prediction.
+        coordinates: latitude, longitude, and perhaps time, elevation and covariates. Time shares the places' dimension
+            if each has its own time, and otherwise has its own dimension; without time there is one prediction.
         labels: the target's own coordinates.
         chunks: the sizes of the chunks along each dimension, if the target's data are Dask arrays.
     """
@@ -120,6 +126,15 @@ class Places:
         values = elevation_or_error(own.values, latitude.values, longitude.values, topography, where)
         return replace(self, coordinates={**self.coordinates, "elevation": own.copy(data=values)})
 
+    def at_time(self, time: np.datetime64) -> "Places":
+        """The places with what is known of them at this time, if time has a dimension of its own."""
+        times = self.coordinates["time"]
+        if times.ndim != 1 or times.dims[0] in self.coordinates["latitude"].dims:
+            return self
+        which = {times.dims[0]: int(np.argmax(times.values == time))}
+        every = {name: values.isel(which, missing_dims="ignore") for name, values in self.coordinates.items()}
+        return replace(self, coordinates=every)
+
     def times_apart(
         self, observed: pd.DataFrame, together: bool
     ) -> tuple[ndarray | None, Sequence[pd.DataFrame | None]]:
@@ -131,15 +146,16 @@ class Places:
         return times, [None if index is None else observed.iloc[index] for index in found]
 
 
-def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> Places:
+def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, further: Sequence[str] = ()) -> Places:
     """The target's places and, if the observations have a time, the times to predict.
 
     Args:
         target: as for `open_target`.
         observed: the observations, as `open_points` returns them.
         any_time: whether times without observations can be predicted.
+        further: names of covariates, which become coordinates if the target has them.
     """
-    dataset, where = open_target(target), describe(target)
+    dataset, where = open_target(target, further), describe(target)
     names = {kind: name for kind in KINDS if (name := find(dataset.coords, kind)) is not None}
     if not {"latitude", "longitude"} <= set(names):
         known = ", ".join(map(str, dataset.variables)) or "nothing"
@@ -159,6 +175,11 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool) -> P
     labels |= {str(name): dataset[name].reset_coords(drop=True) for name in beside if _is_text(dataset[name])}
     dates = common_dates(own["time"]) if "time" in own else None
     time = _times(dates, latitude, observed, where, any_time)
+    covariates = {name: dataset[name].reset_coords(drop=True).compute() for name in further if name in dataset.coords}
+    if time is not None and dates is not None and time.sizes != dates.sizes:
+        kept = {dates.dims[0]: np.isin(dates.values, time.values)}
+        covariates = {name: values.isel(kept, missing_dims="ignore") for name, values in covariates.items()}
+    coordinates = covariates | coordinates
     if time is not None:
         coordinates = {"time": time, **coordinates}
         if dates is not None:

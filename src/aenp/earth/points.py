@@ -3,6 +3,7 @@
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -43,13 +44,17 @@ PointsLike: TypeAlias = str | os.PathLike[str] | pd.DataFrame | xr.Dataset | xr.
 
 
 def open_points(
-    source: PointsLike, variable: str | None = None, region: Region | None = None, period: Period | None = None
+    source: PointsLike,
+    variable: str | None = None,
+    region: Region | None = None,
+    period: Period | None = None,
+    further: Sequence[str] = (),
 ) -> pd.DataFrame:
     """A row for each observation, without NaN: `latitude`, `longitude`, `value`, and `time` and `elevation` if known.
 
     Longitudes are in [−180, 180), or beyond 180 in a region across the date line; times are UTC, those of other
     calendars as `common_dates` tells. Several values of one time and place become their mean. `attrs` has the `name` of
-    the variable, and its `units` and `long_name` if known.
+    the variable, and its `units` and `long_name` if known, and `units_of` further columns.
 
     Args:
         source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
@@ -57,18 +62,20 @@ def open_points(
         variable: the name of the values, here or in another product; by default the only candidate.
         region: south, north, west, east in degrees, borders included.
         period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
+        further: names of further columns to keep, if there are any; they may hold NaN.
     """
     where = describe(source)
     if is_table(source):
-        table = _from_table(source if isinstance(source, pd.DataFrame) else read_table(where), variable, where)
+        table = _from_table(source if isinstance(source, pd.DataFrame) else read_table(where), variable, where, further)
     else:
-        table = _from_dataset(open_dataset(source), variable, region, period, where)
+        table = _from_dataset(open_dataset(source), variable, region, period, where, further)
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
-    for name in (name for name in ("elevation", "value") if name in table):
+    beside = ("elevation", *further)
+    for name in (name for name in table if name in (*beside, "value")):
         known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
         table = table.assign(**{name: known.values})
-    table = table.dropna(subset=[name for name in table if name != "elevation"])
+    table = table.dropna(subset=[name for name in table if name not in beside])
     if table.empty:
         raise ValueError(f"{where} has no rows with a value")
     check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
@@ -77,9 +84,7 @@ def open_points(
         if name in chosen:
             chosen = chosen[inside(name, chosen[name].to_numpy(), region, period)]
     if chosen.empty:
-        raise no_data(
-            where, region, period, {name: table[name] for name in table if name not in ("elevation", "value")}
-        )
+        raise no_data(where, region, period, {name: table[name] for name in table if name not in (*beside, "value")})
     return _each_once(chosen.reset_index(drop=True), where)
 
 
@@ -126,7 +131,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise ValueError(f"{path} is not a table of comma-separated columns: {error}") from error
 
 
-def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.DataFrame:
+def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The columns that are needed, under their standard names."""
     if isinstance(table.index, pd.DatetimeIndex) and table.index.name is None:
         table = table.rename_axis(index="time")
@@ -141,16 +146,26 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str) -> pd.Dat
             f"{where} has no {' and no '.join(missing)}; it has the columns {', '.join(table.columns) or '(none)'}. "
             "Name them latitude and longitude"
         )
-    value = _value(table, plain, variable, found, where)
+    kept = [name for name in further if name in plain and name not in NAMES]
+    value = _value(table, plain, variable, [*found.values(), *kept], where)
     titles = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
-    titles["value"] = plain[value]
+    titles |= {name: plain[name] for name in kept} | {"value": plain[value]}
     read = {kind: utc if kind == "time" else _numbers for kind in titles}
     out = pd.DataFrame({kind: read[kind](table[title], where) for kind, title in titles.items()})
     if "elevation" in out and (height := TITLE.search(titles["elevation"])):
         out["elevation"] = converted(out["elevation"].to_numpy(float), height[1], "m", f"elevations of {where}")
     unit = TITLE.search(plain[value])
     out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
-    return out[[name for name in COLUMNS if name in out]]
+    further_units = {name: title[1] for name in kept if (title := TITLE.search(plain[name]))}
+    return _in_order(out, table.attrs.get("units_of", {}) | further_units)
+
+
+def _in_order(table: pd.DataFrame, units: dict[str, str]) -> pd.DataFrame:
+    """The table with its columns in their usual order, further ones last, and the units of those."""
+    usual = [name for name in COLUMNS if name in table]
+    ordered = table[[*usual, *(name for name in table if name not in usual)]]
+    ordered.attrs = table.attrs | ({"units_of": units} if units else {})
+    return ordered
 
 
 def _plain(titles: list[str]) -> dict[str, str]:
@@ -165,10 +180,10 @@ def _usual(plain: dict[str, str], kind: str) -> str | None:
 
 
 def _value(
-    table: pd.DataFrame, plain: dict[str, str], variable: str | None, found: dict[str, str | None], where: str
+    table: pd.DataFrame, plain: dict[str, str], variable: str | None, taken: Sequence[str | None], where: str
 ) -> str:
     """The column of the values."""
-    others = [name for name in plain if name not in found.values()]
+    others = [name for name in plain if name not in taken]
     numbers = [name for name in others if pd.api.types.is_numeric_dtype(table[plain[name]])]
     if variable is None:
         candidates = numbers or others
@@ -212,13 +227,20 @@ def utc(column: pd.Series, where: str) -> pd.Series:
 
 
 def _from_dataset(
-    dataset: xr.Dataset, variable: str | None, region: Region | None, period: Period | None, where: str
+    dataset: xr.Dataset,
+    variable: str | None,
+    region: Region | None,
+    period: Period | None,
+    where: str,
+    further: Sequence[str],
 ) -> pd.DataFrame:
     """The values with their coordinates; only the region and period are read from the file."""
+    dataset = dataset.set_coords([name for name in further if name in dataset.data_vars])
     is_value = find(dataset.data_vars, "elevation") == variable or len(dataset.data_vars) == 1
     kinds = [kind for kind in NAMES if not (kind == "elevation" and is_value)]
     field = whole = pick(with_coordinates(dataset, *kinds), variable, where)
     found = {name: kind for kind in NAMES if (name := find(field.coords, kind)) is not None}
+    found |= {name: name for name in further if name in field.coords and name not in found}
     field = field.drop_vars([name for name in field.coords if name not in found])
     extra = {str(d): n for d, n in field.sizes.items() if n > 1 and all(d not in field[name].dims for name in found)}
     if extra:
@@ -229,7 +251,7 @@ def _from_dataset(
         for along in keep.dims:
             field = field.isel({along: keep.any([d for d in keep.dims if d != along]).values})
     if 0 in field.shape:
-        raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind != "elevation"})
+        raise no_data(where, region, period, {kind: whole[name] for name, kind in found.items() if kind in COLUMNS[:3]})
     if field.size > MAX_ROWS:
         raise ValueError(
             f"{where}: {field.name} has {field.size:.3g} values, too many for a table of points; choose a smaller "
@@ -241,7 +263,8 @@ def _from_dataset(
         units = units_of(field[name].attrs)
         table["elevation"] = converted(table["elevation"].to_numpy(float), units, "m", f"elevations of {where}")
     table.attrs = _attributes(str(field.name), field.attrs)
-    return table[[name for name in COLUMNS if name in table]]
+    known = {name: units_of(field[name].attrs) for name in further if name in found and name not in NAMES}
+    return _in_order(table, {name: each for name, each in known.items() if each is not None})
 
 
 def _attributes(name: str, attributes: dict[str, Any]) -> dict[str, str]:

@@ -39,6 +39,7 @@ DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancilla
 FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
          -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0)  # fmt: skip
 "What files hold in place of missing values, the largest first."
+EPOCH = np.datetime64("1970-01-01")
 TOLERANCE = 1e-4
 "Degrees by which a point may lie outside a region: coordinates are often rounded to 32 bits."
 
@@ -176,6 +177,18 @@ def _lacks(dataset: xr.Dataset, kind: str) -> bool:
 
 def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
     """The variable with this name, this CF standard name, or this name in another product, with common dates."""
+    usable = _usable(dataset, where)
+    return _readable(usable[_choice(dataset, usable, variable, where)])
+
+
+def names_of(dataset: xr.Dataset, where: str) -> list[str]:
+    """The names of all variables with latitude and longitude, but for those that describe others."""
+    usable, describing = _usable(dataset, where), _describing(dataset)
+    return [name for name in usable if name not in describing] or list(usable)
+
+
+def _usable(dataset: xr.Dataset, where: str) -> dict[str, xr.DataArray]:
+    """The variables that are numbers with latitude and longitude."""
     placed = {str(name): values for name, values in dataset.data_vars.items() if _is_placed(values)}
     if not placed:
         raise ValueError(
@@ -185,14 +198,13 @@ def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
     usable = {name: values for name, values in placed.items() if values.dtype.kind in "fiub"}
     if not usable:
         raise ValueError(f"{where} has no numbers, but {_types(placed)}; convert them with .astype(float)")
-    return _readable(usable[_choice(dataset, usable, variable, where)])
+    return usable
 
 
 def _choice(dataset: xr.Dataset, usable: Mapping[str, xr.DataArray], variable: str | None, where: str) -> str:
     """The name of the variable that is meant."""
     if variable is None:
-        describing = _describing(dataset)
-        names = [name for name in usable if name not in describing] or list(usable)
+        names = names_of(dataset, where)
         if len(names) > 1:
             raise ValueError(f"{where} has several variables, {', '.join(names)}; choose one with `variable`")
         return names[0]

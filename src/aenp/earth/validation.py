@@ -17,7 +17,8 @@ from rich.progress import Progress
 from torch.distributions import Normal
 
 from aenp import likelihoods
-from aenp.earth.baselines import Moments, fit_baselines
+from aenp.earth.baselines import fit_baselines
+from aenp.earth.climatology import Moments
 from aenp.earth.field_model import FieldModel
 from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.points import PointsLike

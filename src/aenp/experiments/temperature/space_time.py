@@ -69,7 +69,8 @@ training, beyond which 2010 lies.
 
     @property
     def axes(self) -> "list[Axis]":
-        from aenp.earth.frame import EPOCH, Axis
+        from aenp.earth.frame import Axis
+        from aenp.earth.sources import EPOCH
 
         first, last = ((np.datetime64(day) - EPOCH) / np.timedelta64(1, "D") for day in (TRAIN[0], VALIDATION[1]))
         return [*super().axes, Axis("time", DAYS, first, first, last), Axis("elevation", METRES)]

@@ -1,0 +1,167 @@
+"""Covariates: what is known of a place reaches the model from columns, coordinates, fields and files alike."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from aenp.earth import fitting
+from aenp.earth.covariates import open_layers
+from aenp.earth.field_model import FieldModel
+from aenp.earth.fitting import fit, prepare
+
+TIMES = pd.date_range("2020-01-01", periods=12)
+LATITUDE, LONGITUDE = 40 + 0.5 * np.arange(12), 0.5 * np.arange(12)
+GRID = {"latitude": LATITUDE, "longitude": LONGITUDE}
+RNG = np.random.default_rng(0)
+TOPO = xr.DataArray(RNG.normal(500, 300, (12, 12)), GRID, tuple(GRID), "topo", {"units": "m"})
+WIND = xr.DataArray(RNG.normal(0, 5, (12, 12, 12)), {"time": TIMES, **GRID}, ("time", *GRID), "wind", {"units": "m/s"})
+
+
+def temperature() -> xr.DataArray:
+    """A wave that moves from day to day, colder by 10 K per kilometre of elevation."""
+    wave = 3 * np.sin(LONGITUDE / 2 + RNG.uniform(0, 6, (12, 1, 1)))
+    values = 280 + wave - 0.01 * TOPO.values
+    coords = {"time": TIMES, **GRID}
+    return xr.DataArray(values, coords, tuple(coords), "t2m", {"units": "K"})
+
+
+FIELD = temperature()
+TABLE = xr.Dataset({"t2m": FIELD, "topo": TOPO, "wind": WIND}).to_dataframe().reset_index()
+
+
+@pytest.fixture(scope="module")
+def model() -> FieldModel:
+    """A model that sees a covariate that changes with time and one that does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fitting.OPTIONS, "tnp", {"attention": "spectral", "dim": 16, "heads": 2, "layers": 2})
+        return fit(FIELD, "tnp", steps=3, covariates=[TOPO, WIND])
+
+
+def test_tasks_hold_the_scaled_covariates_of_their_points() -> None:
+    for data, covariates in (
+        (FIELD, [TOPO, WIND]),
+        (TABLE, ["topo", "wind"]),
+        (TABLE.drop(columns="wind"), [TOPO, WIND]),
+    ):
+        variable = "t2m" if isinstance(data, pd.DataFrame) else None
+        prepared = prepare(data, variable, covariates=covariates)
+        topo = prepared.frame.covariates[0]
+        assert [each.name for each in prepared.frame.covariates] == ["topo", "wind"]
+        assert np.isclose(topo.mean, float(TOPO.mean()), rtol=1e-3) and np.isclose(
+            topo.std, float(TOPO.std()), rtol=1e-2
+        )
+        task = prepared.source.batch(4, 0, 0)
+        one = task.xt[0].numpy()
+        axes = list(prepared.frame.axes.values())
+        at = [xr.DataArray(axis.origin + axis.unit * one[:, d], dims="p") for d, axis in enumerate(axes)]
+        heights = TOPO.sel(latitude=at[0], longitude=at[1], method="nearest").values
+        assert np.allclose(topo.mean + topo.std * task.target_covariates[0, :, 0].numpy(), heights, atol=0.1)
+        assert len(prepared.validation) == 4 and prepared.validation[0].dim_covariates == 2
+
+
+@pytest.mark.slow
+def test_what_a_covariate_explains_is_known_at_new_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elevations are drawn independently, so that no other value tells them."""
+    monkeypatch.setitem(fitting.OPTIONS, "tnp", {"attention": "spectral", "dim": 32, "heads": 2, "layers": 2})
+    few = TABLE[TABLE["time"] == TIMES[-1]].sample(70, random_state=0)
+    found = fit(FIELD, "tnp", "exact", steps=60, covariates=[TOPO]).predict(few, FIELD[-1:], "t2m", covariates=[TOPO])
+    error = float(np.sqrt(((found["mean"] - FIELD[-1:]) ** 2).mean()))
+    assert error < 0.6 * 0.01 * float(TOPO.std())
+
+
+def test_columns_coordinates_fields_and_files_give_the_same_prediction(model: FieldModel, tmp_path: Path) -> None:
+    few = TABLE[TABLE["time"].isin(TIMES[:2])].sample(60, random_state=0)
+    bare, target = few.drop(columns=["topo", "wind"]), xr.Dataset(coords=FIELD[:2].coords)
+    xr.Dataset({"topo": TOPO, "wind": WIND}).to_netcdf(tmp_path / "known.nc")
+    km = (TOPO / 1000).assign_attrs(units="km")
+    expected = model.predict(bare, target, covariates=[TOPO, WIND])
+    for context, where, covariates in (
+        (few, target, [TOPO, WIND]),
+        (bare, target.assign(topo=TOPO, wind=WIND), [tmp_path / "known.nc"]),
+        (few.rename(columns={"topo": "topo [m]"}), target.assign_coords(topo=TOPO, wind=WIND), ()),
+        (few, target.assign(topo=km, wind=WIND).isel(time=slice(2)), [km]),
+    ):
+        found = model.predict(context, where, "t2m", covariates=covariates)
+        for name in ("mean", "std", "equivariant_mean"):
+            assert np.allclose(found[name], expected[name], rtol=1e-4)
+    other = model.predict(bare, target, covariates=[TOPO + 300, WIND])
+    assert float(abs(other["mean"] - expected["mean"]).max()) > 1e-3
+
+
+def test_samples_see_covariates(model: FieldModel) -> None:
+    few = TABLE[TABLE["time"].isin(TIMES[:2])].sample(40, random_state=0)
+    target = xr.Dataset(coords=FIELD[:2].coords)
+    one, other = (
+        model.predict(few, target, "t2m", samples=2, covariates=[TOPO, wind])["samples"] for wind in (WIND, WIND + 5)
+    )
+    assert one.shape == (2, 2, 12, 12) and float(abs(one - other).max()) > 1e-3
+
+
+def test_fields_that_change_are_interpolated_in_time_and_space() -> None:
+    layer = open_layers([WIND])["wind"]
+    half = np.array([TIMES[0] + pd.Timedelta("12h")], "datetime64[ns]")
+    found = layer.at(np.array([40.25]), np.array([1.0]), half)
+    assert np.isclose(found[0], float(WIND[:2, :2, 2].mean()))
+
+
+def test_a_model_with_covariates_is_validated_saved_and_asked_for_stations(model: FieldModel, tmp_path: Path) -> None:
+    result = model.validate(FIELD, days=("2020-01-11", "2020-01-12"), covariates=[TOPO, WIND])
+    assert np.isfinite(result.table.loc["model", "crps"])
+    model.save(tmp_path / "model.safetensors")
+    loaded = FieldModel.load(tmp_path / "model.safetensors")
+    assert [each.name for each in loaded.frame.covariates] == ["topo", "wind"]
+    static = fit(FIELD, "tnp", steps=1, covariates=[TOPO])
+    few = TABLE[TABLE["time"] == TIMES[0]].sample(30, random_state=0)
+    assert (
+        len(static.suggest(few, {"latitude": [41.0, 42.0], "longitude": [1.0]}, 1, variable="t2m", covariates=[TOPO]))
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("covariates", "message"),
+    [
+        ((), "the covariate topo is not known at .*; add a column or coordinate topo, or give a field"),
+        ([TOPO[:4], WIND], "the covariate topo of the given DataArray has no value at .* give a field that covers"),
+        ([TOPO, WIND[5:]], "the covariate wind of .* has no value at .* at 2020-01-01T00:00"),
+        ([TOPO.assign_attrs(units="K"), WIND], "units 'K' and 'm' differ and cannot be converted"),
+        ([TOPO, TOPO], "covariates need names of their own"),
+        ([TOPO.rename(None), WIND], "covariates need names of their own"),
+    ],
+)
+def test_what_is_missing_is_named(model: FieldModel, covariates: list[xr.DataArray], message: str) -> None:
+    few = TABLE[TABLE["time"] == TIMES[0]].drop(columns=["topo", "wind"])
+    with pytest.raises(ValueError, match=message):
+        model.predict(few, FIELD[:1], covariates=covariates)
+
+
+def test_covariates_that_do_not_suit_the_data_raise() -> None:
+    for covariates, message in (
+        ([TOPO[:4]], "the covariate topo of the given DataArray has no value at 42, 0 at 2020-01-01"),
+        ([0 * TOPO], "the covariate topo must differ between places or times"),
+        (["orography"], "no variable 'orography'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(FIELD, "tnp", steps=1, covariates=covariates)
+    with pytest.raises(FileNotFoundError, match=r"orography\.nc does not exist"):
+        fit(FIELD, "tnp", steps=1, covariates=["orography.nc"])
+    with pytest.raises(ValueError, match=r"the covariate height is not known at .*; add a column"):
+        fit(TABLE, "tnp", steps=1, variable="t2m", covariates=["height"])
+    with pytest.raises(ValueError, match="wind changes with time, but the places have no times"):
+        fit(FIELD[0].drop_vars("time"), "tnp", steps=1, covariates=[WIND])
+
+
+@pytest.mark.slow
+def test_covariates_on_the_command_line(call: Callable[..., str], tmp_path: Path) -> None:
+    FIELD.to_netcdf(tmp_path / "t2m.nc")
+    TOPO.to_netcdf(tmp_path / "topo.nc")
+    known = ("--covariates", tmp_path / "topo.nc")
+    call("fit", tmp_path / "t2m.nc", "--steps", 1, "--out", tmp_path / "run", *known)
+    TABLE.drop(columns=["topo", "wind"])[:100].to_csv(tmp_path / "few.csv", index=False)
+    files = ("--context", tmp_path / "few.csv", "--target", tmp_path / "t2m.nc", "--out", tmp_path / "p.nc")
+    call("predict", "--weights", tmp_path / "run", *files, *known)
+    assert xr.open_dataset(tmp_path / "p.nc")["mean"].shape[1:] == (12, 12)
