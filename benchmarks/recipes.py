@@ -271,16 +271,10 @@ TRIALS = {
     "era5-2d/pttnp-approx: 256 targets, Muon, exact first": tokens.but(
         recipe=MUON | {"exact_first": 0.25}, targets=256
     ),
-    "era5-2d/pttnp-approx: 256 targets, Muon, elsewhere": tokens.but(
-        recipe=MOVED, fixed={"dropout": 0.1}, targets=256
-    ),
+    "era5-2d/pttnp-approx: 256 targets, Muon, elsewhere": tokens.but(recipe=MOVED, fixed={"dropout": 0.1}, targets=256),
     "era5-2d/pttnp-approx: 256 targets, 16 waves": tokens.but(fixed={"fourier": 16}, targets=256),
-    "era5-2d/pttnp-approx: 256 targets, 16 waves, Muon": tokens.but(
-        recipe=MUON, fixed={"fourier": 16}, targets=256
-    ),
-    "era5-2d/convcnp-approx: Muon, dropout 0.5, 16 waves": fast.but(
-        recipe=MUON, fixed={"dropout": 0.5, "fourier": 16}
-    ),
+    "era5-2d/pttnp-approx: 256 targets, 16 waves, Muon": tokens.but(recipe=MUON, fixed={"fourier": 16}, targets=256),
+    "era5-2d/convcnp-approx: Muon, dropout 0.5, 16 waves": fast.but(recipe=MUON, fixed={"dropout": 0.5, "fourier": 16}),
     "era5-2d/pttnp-exact: 256 targets, Muon, elsewhere": replace(
         tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED
     ).but(recipe=MOVED, targets=256),
