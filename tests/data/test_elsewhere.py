@@ -1,11 +1,13 @@
 """Tasks elsewhere: the same distances and values, mirrored, out of the domain, and nothing else changed."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import aenp
-from aenp.data.elsewhere import FAR, Elsewhere
+from aenp.data.elsewhere import FAR, Elsewhere, reaches
 from aenp.data.patches import Patches
 
 AXIS = np.arange(10, dtype=np.float32) / 16
@@ -40,3 +42,10 @@ def test_models_of_a_grid_find_the_moved_points_on_it(symmetry):
     model = aenp.ConvCNP(2, 1, 16.0, on_grid=True, channels=4, layers=3, fixed_inputs=fixed_inputs).eval()
     near = model.symmetry_breaking(task.shift([-FAR, 0.0])).equivariant
     torch.testing.assert_close(model(task).mean, near.mean, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("domain", [(0, 8), (-7, 7), (100, 120), (0, 200), (20, 40), (-math.inf, 5)])
+def test_a_domain_that_moved_tasks_would_reach_is_known(domain):
+    x = np.linspace(max(domain[0], -1e3), domain[1], 50)
+    moved = np.concatenate([x + FAR, FAR - x])
+    assert reaches([domain, (0.0, 1.0)]) == ((moved >= domain[0]) & (moved <= domain[1])).any()

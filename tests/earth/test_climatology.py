@@ -96,3 +96,12 @@ def test_what_anomalies_need_is_named(model: FieldModel) -> None:
         model.predict(FIELD[0].drop_vars("time"), FIELD[0].drop_vars("time"))
     with pytest.raises(ValueError, match="2 places and 1 cycles needs as many rows of 3 coefficients"):
         Climatology([0.0, 1.0], [0.0, 1.0], [[1.0], [2.0]], [1.0, 1.0], [1.0])
+
+
+def test_places_never_observed_have_no_part_in_the_climatology() -> None:
+    """The sea of a field on land: beside it, what is usual is that of the land around."""
+    land = FIELD.where(FIELD["longitude"] < 2)
+    climatology = prepare(land, anomalies=True).frame.climatology
+    assert climatology is not None and len(climatology.stds) == 32
+    mean, _ = climatology.at({"latitude": [40.25], "longitude": [1.6], "time": TIMES[:1]})
+    assert USUAL[:, :4].min() < mean[0] - DAILY[0, 0, 0] < USUAL[:, :4].max()

@@ -165,3 +165,21 @@ def test_covariates_on_the_command_line(call: Callable[..., str], tmp_path: Path
     files = ("--context", tmp_path / "few.csv", "--target", tmp_path / "t2m.nc", "--out", tmp_path / "p.nc")
     call("predict", "--weights", tmp_path / "run", *files, *known)
     assert xr.open_dataset(tmp_path / "p.nc")["mean"].shape[1:] == (12, 12)
+
+
+def test_a_covariate_may_not_be_the_variable_itself() -> None:
+    with pytest.raises(ValueError, match="name of a variable or of a coordinate; got t2m"):
+        fit(FIELD, "tnp", steps=1, covariates=[WIND.rename("t2m")])
+
+
+def test_a_single_covariate_needs_no_list(tmp_path: Path) -> None:
+    layer = xr.DataArray(np.ones((2, 2)), {"latitude": [0.0, 1.0], "longitude": [0.0, 1.0]}, name="topo")
+    layer.to_netcdf(tmp_path / "topo.nc")
+    for single in (layer, layer.to_dataset(), tmp_path / "topo.nc", str(tmp_path / "topo.nc")):
+        assert list(open_layers(single)) == list(open_layers([single])) == ["topo"]
+
+
+def test_coordinates_of_half_precision_lie_on_the_same_grid() -> None:
+    nodes = 40 + 0.1 * np.arange(11)
+    layer = xr.DataArray(np.ones((11, 11)), {"latitude": nodes.astype(np.float32), "longitude": nodes}, name="topo")
+    assert np.isfinite(open_layers(layer)["topo"].at(nodes[[0, -1]], nodes[[0, -1]], None)).all()

@@ -37,14 +37,14 @@ def dates(found: Holdout) -> tuple[set[int], set[int]]:
     [
         (("2020-01-01", "2020-01-08"), None, range(9, 13), range(1, 9), ""),
         (("2020-01-05", "2020-01-12"), None, range(1, 5), range(5, 13), ""),
-        (("2020-01-01", "2020-01-12"), None, [12], range(1, 12), "some of which are predicted here"),
+        (("2020-01-01", "2020-01-12"), None, [12], range(1, 12), "which includes times predicted here"),
         (("2019-01-01", "2019-01-12"), None, range(9, 13), range(1, 9), "baselines learned from other times"),
         (
             ("2020-01-01", "2020-01-08"),
             ("2020-01-08", "2020-01-10"),
             range(8, 11),
             range(1, 8),
-            "trained on times from",
+            "training data are from",
         ),
     ],
 )

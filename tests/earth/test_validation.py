@@ -122,8 +122,12 @@ def test_spread_scales_mixtures_too() -> None:
     torch.manual_seed(0)
     process = aenp.CNP(2, 1, likelihood=aenp.NormalMixture(3))
     context = DATA[DATA["time"] == "2020-01-01"]
-    plain, wide = (FieldModel(process, FRAME, spread).predict(context, "41,49,-9,9,2") for spread in (1.0, 1.5))
+    plain, wide = (
+        FieldModel(process, FRAME, spread).predict(context, "41,49,-9,9,2", samples=3) for spread in (1.0, 1.5)
+    )
     assert np.allclose(wide["std"], 1.5 * plain["std"], rtol=1e-4) and np.allclose(wide["mean"], plain["mean"])
+    apart = [each["samples"] - each["mean"] for each in (plain, wide)]
+    assert np.allclose(apart[1], 1.5 * apart[0], atol=1e-3)
     with pytest.raises(ValueError, match="spread, the factor of standard deviations, must be positive"):
         FieldModel(process, FRAME, 0.0)
 

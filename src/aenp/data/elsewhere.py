@@ -8,10 +8,17 @@ from numpy import ndarray
 from torch import Tensor
 
 from aenp.data.stream import TaskSource
+from aenp.nn.coordinates import Box
 from aenp.task import Task
 
 FAR = 64.0
 "How far away, in units of x; float32 still resolves a grid there."
+
+
+def reaches(domain: Box) -> bool:
+    """Whether a task in this domain, mirrored and moved away, may still lie in it."""
+    lower, upper = domain[0]
+    return not (lower + FAR > upper and (FAR - upper > upper or FAR - lower < lower))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Covariates: what is known of a place beside its coordinates, from columns of a table or from fields."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,10 +77,16 @@ class Layer:
         return self.on(places[0], places[1], each)[when, place]
 
 
-def open_layers(given: Sequence[FieldLike]) -> dict[str, Layer]:
+def as_list(given: FieldLike | Sequence[FieldLike]) -> list[FieldLike]:
+    """The given covariates; a single one need not be in a list."""
+    single = isinstance(given, str | os.PathLike | xr.Dataset | xr.DataArray)
+    return [given] if single else list(given)  # type: ignore[list-item,arg-type]
+
+
+def open_layers(given: FieldLike | Sequence[FieldLike]) -> dict[str, Layer]:
     """Every variable of the given fields, files and data sets, by its name."""
     layers: dict[str, Layer] = {}
-    for source in given:
+    for source in as_list(given):
         dataset, where = with_coordinates(open_dataset(source), *DIMS), describe(source)
         for name in names_of(dataset, where):
             if name == "value" or name in layers:
@@ -94,8 +101,9 @@ def columns_and_layers(
     given: Sequence[FieldLike], data: object, is_scattered: bool
 ) -> tuple[list[str], dict[str, Layer]]:
     """The names of covariates that are columns of the data, and those that are fields, some of them in the data."""
-    names = [each for each in given if isinstance(each, str) and not Path(each).suffix and not Path(each).exists()]
-    layers = open_layers([each for each in given if not (isinstance(each, str) and each in names)])
+    every = as_list(given)
+    names = [each for each in every if isinstance(each, str) and not Path(each).suffix and not Path(each).exists()]
+    layers = open_layers([each for each in every if not (isinstance(each, str) and each in names)])
     if is_scattered:
         return ["elevation" if name.lower() in NAMES["elevation"] else name for name in names], layers
     for name in names:

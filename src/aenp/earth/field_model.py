@@ -530,7 +530,8 @@ class FieldModel(Configured, nn.Module):
             values["quantiles"] = prediction.icdf(mean.new_tensor(labels.to_numpy()).view(-1, 1, 1))
         if (labels := outputs.get("samples")) is not None:
             raw = decode(encoded.samples, *(each.expand(len(labels), -1, -1) for each in at))
-            values["samples"] = median(likelihood(raw, encoded.sample_unit))
+            drawn = median(likelihood(raw, encoded.sample_unit))
+            values["samples"] = drawn if self.spread == 1 else mean + self.spread * (drawn - mean)
         every = torch.cat([_in_units(key, values[key], *map(torch.from_numpy, units)) for key in outputs])
         return every.mT.flatten(0, 1).numpy()
 

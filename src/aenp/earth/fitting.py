@@ -172,7 +172,8 @@ def fit_in(
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
         raise ValueError(
-            f"the run in {out} was fitted to other data; resume it with the same data, variable, region and period"
+            f"the run in {out} was fitted to other data; resume it with the same data, variable, region, period, "
+            "covariates, anomalies, likelihood and bounds"
         )
     process = _model(options.family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
     recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
@@ -386,9 +387,12 @@ def _anomalies(
             "`anomalies` out"
         )
     training = slice(len(values) - len(values) // 10)
-    climatology = Climatology.of(times[training], latitude, longitude, values[training])
+    known = ~np.isnan(values[training]).all(axis=0)
+    climatology = Climatology.of(times[training], latitude[known], longitude[known], values[training][:, known])
     mean, std = climatology.on(times)
-    return frame.with_climatology(climatology), ((values - mean) / std).astype(np.float32)
+    deviations = np.full(values.shape, np.nan, np.float32)
+    deviations[:, known] = (values[:, known] - mean) / std
+    return frame.with_climatology(climatology), deviations
 
 
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:

@@ -172,6 +172,13 @@ class Frame(Configured):
             names = [each.name for each in several]
             if len(set(names)) < len(names):
                 raise ValueError(f"{kind} need different names; got {', '.join(names)}")
+        taken = {"latitude", "longitude", "time", *(each.name for each in self.variables)}
+        for each in self.covariates:
+            if each.name in taken:
+                raise ValueError(
+                    f"a covariate must not have the name of a variable or of a coordinate; got {each.name}. Rename it, "
+                    "or leave it out"
+                )
         if climatology is not None and len(self.variables) > 1:
             raise ValueError(f"a climatology is of one variable; got {len(self.variables)}")
         self.climatology = climatology

@@ -9,6 +9,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.earth.sources import (
+    TOLERANCE,
     FieldLike,
     Period,
     Region,
@@ -102,6 +103,8 @@ def _bracket(axis: ndarray, at: ndarray, turn: float) -> tuple[ndarray, ndarray,
     The first node follows the last, `turn` further on. The widest step is a gap in the grid, unless another is about
     as wide.
     """
+    for end in axis[[0, -1]]:
+        at = np.where(np.abs(at - end) < TOLERANCE, end, at)
     nodes = np.append(axis, axis[0] + turn)
     steps = np.diff(nodes)
     second, widest = np.sort(steps)[-2:]

@@ -150,7 +150,10 @@ def _periods(
     if period is None:
         note = "The model does not know its training period, which may include the times predicted here."
     if (tested & trained).any():
-        note = f"The model was trained on times from {' to '.join(period or ())}, some of which are predicted here."
+        note = (
+            f"The training data are from {' to '.join(period or ())}, which includes times predicted here; `fit` does "
+            "not train on the last tenth of its data."
+        )
     return tested, past if past.any() else ~tested, note
 
 

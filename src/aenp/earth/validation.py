@@ -159,7 +159,10 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
             rows += [target.assign(method=name, **each(context, target)._asdict()) for name, each in methods.items()]
             bar.advance(line)
     variable = model.frame.variables[0]
-    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, tasks.note)
+    note = tasks.note
+    if not isinstance(model.process.likelihood, likelihoods.Normal):
+        note = f"{note} Scores are those of a Normal with the predicted mean and standard deviation.".strip()
+    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, note)
 
 
 def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> FieldModel:

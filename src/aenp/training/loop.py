@@ -24,7 +24,7 @@ from torch.nn import Parameter
 from torch.utils.data import DataLoader
 
 from aenp.configured import Configured
-from aenp.data.elsewhere import Elsewhere
+from aenp.data.elsewhere import FAR, Elsewhere, reaches
 from aenp.data.stream import Stream, TaskSource
 from aenp.inference import loglik
 from aenp.process import NeuralProcess
@@ -74,6 +74,11 @@ class Loop(LightningModule):
         super().__init__()
         self.wrap = wrap
         moves = recipe.elsewhere and model.symmetry != "none"
+        if moves and model.fixed_inputs is not None and reaches(model.fixed_inputs.domain):
+            raise ValueError(
+                f"elsewhere moves tasks by {FAR:g} in the first dimension of x, which does not take them out of the "
+                f"domain {model.fixed_inputs.domain}; give fixed inputs a smaller domain, or leave elsewhere out"
+            )
         self.model, self.recipe, self.out = model, recipe, out
         self.source = Elsewhere(source, recipe.elsewhere) if moves else source
         self.averaged = deepcopy(model).requires_grad_(False)
