@@ -29,9 +29,9 @@ from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Normal, NormalMixture
 from aenp.models import make
 from aenp.process import NeuralProcess, Symmetry
-from aenp.training import Recipe, train
-from aenp.training.loop import make_optimiser
+from aenp.training import Recipe, loop, train
 from aenp.training.memory import reuse_memory
+from benchmarks.soap import with_soap
 
 HERE = Path(__file__).parent
 GOALS = {"gp": -0.6, "era5-2d": 0.8}
@@ -50,6 +50,7 @@ class Trial:
         fixed: arguments of its `FixedInputs`.
         recipe: arguments of its `Recipe`.
         targets: targets scored in training; None for all.
+        soap: train by SOAP what the recipe would train by Muon.
     """
 
     experiment: str
@@ -59,6 +60,7 @@ class Trial:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
     targets: int | None = 256
+    soap: bool = False
 
     def but(self, **changes: Any) -> "Trial":
         """The same with these changes; mappings are updated, not replaced."""
@@ -84,6 +86,8 @@ def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -
     if hasattr(source, "num_targets"):
         source = replace(source, num_targets=trial.targets)  # type: ignore[type-var]
     recipe = Recipe(steps=1, **trial.recipe)
+    if trial.soap:
+        loop.make_optimiser = with_soap(loop.make_optimiser)
     recipe = replace(recipe, steps=round(60 * minutes / step_seconds(model, source, recipe)))
     with tempfile.TemporaryDirectory() as out:
         train(model, source, recipe, out, seed=seed)
@@ -108,7 +112,7 @@ def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -
 def step_seconds(model: NeuralProcess, source: TaskSource, recipe: Recipe, steps: int = 20) -> float:
     """The CPU time of one step of training, which does not depend on what else the machine does."""
     model = copy.deepcopy(model)
-    optimiser = make_optimiser(model, replace(recipe, learning_rate=1e-9), fused=True)
+    optimiser = loop.make_optimiser(model, replace(recipe, learning_rate=1e-9), fused=True)
     for step in range(-3, steps):
         if step == 0:
             start = time.process_time()
@@ -254,6 +258,7 @@ TRIALS = {
     "era5-2d/equivcnp-approx: group U-Net": group,
     "era5-2d/pttnp-approx: centred": tokens,
     "era5-2d/convcnp-approx: Muon": fast.but(recipe=MUON),
+    "era5-2d/convcnp-approx: SOAP": fast.but(recipe=MUON, soap=True),
     "era5-2d/pttnp-approx: Muon": tokens.but(recipe=MUON),
     "era5-2d/pttnp-approx: 256 targets": tokens.but(targets=256),
     "era5-2d/pttnp-exact: centred": replace(tokens, symmetry="exact", options=SMALL_PTTNP | CENTRED),
@@ -291,6 +296,7 @@ TRIALS |= {
     ),
     "smoke/pttnp-exact: first": plume_tokens,
     "smoke/pttnp-exact: Muon": plume_tokens.but(recipe=MUON),
+    "smoke/pttnp-exact: SOAP": plume_tokens.but(recipe=MUON, soap=True),
     "smoke/pttnp-exact: Muon, batch 8": plume_tokens.but(recipe=MUON | {"batch_size": 8}, targets=None),
     "smoke/pttnp-approx: Muon": plume_at_targets.but(recipe=MUON),
     "era5-points-2d/pttnp-approx: Muon": stations,
@@ -300,6 +306,7 @@ TRIALS |= {
     "era5-points-2d/convcnp-approx: Muon, elsewhere": conv_stations.but(recipe=MOVED, fixed={"dropout": 0.1}),
     "gp/tnp-approx: first": line,
     "gp/tnp-approx: Muon": line.but(recipe=MUON),
+    "gp/tnp-approx: SOAP": line.but(recipe=MUON, soap=True),
     "gp/tnp-approx: Muon, batch 8": line.but(recipe=MUON | {"batch_size": 8}),
     "gp/tnp-none: first": line_none,
     "gp/tnp-none: 16 waves": line_none.but(options={"fourier": 16}),
