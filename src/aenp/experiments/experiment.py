@@ -93,6 +93,8 @@ class Experiment(ABC):
     "The paper's numbers: by column, then by model, as `tnp-approx`."
     paper_tests: ClassVar[Mapping[str, str]] = {}
     "The paper's test data, by column, where they differ from ours."
+    outside: ClassVar[Sequence[str]] = ()
+    "The test sets that lie outside the training region."
     remark: ClassVar[str] = ""
     "What a reader of the report must know to compare the numbers."
     needs_data: ClassVar[bool] = False

@@ -2,12 +2,15 @@
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import track
@@ -17,8 +20,9 @@ from aenp._version import __version__
 from aenp.evaluation.scores import Score, TaskValues, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, exact_counterpart, key_of
+from aenp.experiments.kept import FOLDER, code_key, kept, tasks_key
 from aenp.process import NeuralProcess
-from aenp.saving import written_whole
+from aenp.saving import checksum, written_whole
 from aenp.shipped import shipped
 
 Column = Mapping[str, Score] | Mapping[str, Number]
@@ -98,9 +102,17 @@ class Comparison:
         models: the models by name.
         tasks: about how many tasks each test set has.
         seed: random seed of the test tasks.
+        scores: a folder with scores that are known already, where others are kept; by default none are.
     """
 
-    def __init__(self, experiment: Experiment, models: Mapping[str, NeuralProcess], tasks: int, seed: int) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        models: Mapping[str, NeuralProcess],
+        tasks: int,
+        seed: int,
+        scores: Path | None = None,
+    ) -> None:
         if tasks < 1:
             raise ValueError(f"tasks must be at least 1; got {tasks}")
         self.experiment, self.models, self.seed = experiment, models, seed
@@ -111,12 +123,17 @@ class Comparison:
         self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
         self.oracles: dict[str, dict[str, TaskValues]] = {}
         self.values: dict[str, dict[str, TaskValues]] = {}
+        self.key = code_key()
         for test, strata in tests.items():
-            self.oracles[test] = oracle_values(_watch(strata, f"oracles, {test}"))
-            self.values[test] = {
-                name: model_values(model, _watch(strata, f"{model.label}, {test}"), experiment.norm)
-                for name, model in models.items()
-            }
+            about = tasks_key(strata, experiment=experiment.name, seed=seed, norm=experiment.norm)
+            self.oracles[test] = _by_oracle(kept(scores, about, partial(_oracle_scores, strata, test)))
+            self.values[test] = {}
+            for name, model in models.items():
+                key = checksum({"model": model.configuration(), "tasks": about}, model.state_dict())
+                self.values[test][name] = kept(
+                    scores, key, partial(_model_scores, model, strata, test, experiment.norm)
+                )
+                self.key += key
 
     def as_json(self) -> dict[str, Any]:
         """All scores as JSON values."""
@@ -136,6 +153,15 @@ class Comparison:
 
     def label(self, name: str) -> str:
         return self.models[name].label if name in self.models else name
+
+    def tests(self, outside: bool) -> list[str]:
+        """The test sets in the training region, or those outside."""
+        return [test for test in self.tasks if (test in self.experiment.outside) == outside]
+
+    def difference(self, test: str, one: str, other: str) -> Score:
+        """How much more log-likelihood one model has than another, paired on the same tasks."""
+        values = self.values[test]
+        return Score.of(values[one]["loglik"] - values[other]["loglik"], self.blocks[test])
 
     def scores(self, test: str, metric: str) -> dict[str, Score]:
         """A metric of each oracle and each model that has it, the oracles first."""
@@ -213,13 +239,13 @@ class Comparison:
     def verdicts(self) -> str:
         """Which differences between the paper's models are found here too, as a paragraph."""
         lines = []
-        for test, values in self.values.items():
+        for test in self.tasks:
             paper, kinds = self.paper(test), defaultdict[str, list[str]](list)
             for better, worse in self._compared():
                 if not {better, worse} <= paper.keys():
                     continue
                 (one, error), (other, further) = paper[better], paper[worse]
-                ours = Score.of(values[better]["loglik"] - values[worse]["loglik"], self.blocks[test])
+                ours = self.difference(test, better, worse)
                 theirs = Score(one - other, math.hypot(error, further))
                 kind = "as in the paper" if ours.sign == theirs.sign else "unlike the paper"
                 pair = f"{self.label(better)} over {self.label(worse)}"
@@ -291,10 +317,10 @@ class Comparison:
         """How the models were trained, where they are the shipped ones."""
         facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
         rows = [
-            [self.label(name), f"{f['parameters']:,}", f"{f['steps']:,}", f"{f['minutes']:.0f}", str(f["threads"])]
+            [self.label(name), *(f"{f[fact]:,.0f}" for fact in ("parameters", "steps", "minutes", "threads")), seeds(f)]
             for name, f in facts.items()
         ]
-        return markdown_table(["model", "parameters", "steps", "minutes", "threads"], rows)
+        return markdown_table(["model", "parameters", "steps", "minutes", "threads", "seeds"], rows)
 
     def page(self, figures: Iterable[Path]) -> str:
         data, split = self.experiment.data, self.experiment.split
@@ -324,14 +350,70 @@ class Comparison:
         )
 
 
-def write_report(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
-    """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and returns the page."""
-    comparison = Comparison(experiment, models, tasks, seed)
+class Report(NamedTuple):
+    """An experiment's scores, and the page that shows them."""
+
+    comparison: Comparison
+    page: str
+
+
+def write_report(
+    experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int
+) -> Report:
+    """Evaluates shipped models, and writes `README.md`, `results.json` and figures to `out`.
+
+    Called again after it was stopped, it does not repeat what is done and would be the same.
+    """
+    comparison = Comparison(experiment, models, tasks, seed, out / FOLDER)
+    known = _page(out)
+    if known is not None and _read(out / FOLDER / "page") == _mark(comparison, known):
+        return Report(comparison, known)
     page = comparison.page(experiment.figures(models, out, seed))
-    for name, text in (("README.md", page), ("results.json", json.dumps(comparison.as_json(), indent=1) + "\n")):
+    results = json.dumps(comparison.as_json(), indent=1) + "\n"
+    for name, text in (("README.md", page), ("results.json", results), (f"{FOLDER}/page", _mark(comparison, page))):
         with written_whole(out / name) as temporary:
             temporary.write_text(text)
-    return page
+    return Report(comparison, page)
+
+
+def _page(out: Path) -> str | None:
+    """The page in a folder, if it is there with all its pictures."""
+    page = _read(out / "README.md")
+    pictures = re.findall(r"^!\[.*?\]\((.*?)\)$", page or "", re.MULTILINE)
+    return page if all((out / picture).exists() for picture in pictures) else None
+
+
+def _read(file: Path) -> str | None:
+    return file.read_text() if file.exists() else None
+
+
+def _mark(comparison: Comparison, page: str) -> str:
+    """Changes with the page, and with what it was made from."""
+    return sha256(f"{comparison.key} {page}".encode()).hexdigest()
+
+
+def _oracle_scores(strata: Sequence[Stratum], test: str) -> dict[str, Tensor]:
+    """The scores of all oracles, under names such as `ground truth/loglik`."""
+    every = oracle_values(_watch(strata, f"oracles, {test}"))
+    return {f"{oracle}/{metric}": value for oracle, values in every.items() for metric, value in values.items()}
+
+
+def _by_oracle(scores: Mapping[str, Tensor]) -> dict[str, TaskValues]:
+    """The same scores by oracle, then by metric."""
+    values = defaultdict[str, TaskValues](dict)
+    for name, value in scores.items():
+        oracle, metric = name.rsplit("/", 1)
+        values[oracle][metric] = value
+    return dict(values)
+
+
+def _model_scores(model: NeuralProcess, strata: Sequence[Stratum], test: str, norm: int) -> dict[str, Tensor]:
+    return model_values(model, _watch(strata, f"{model.label}, {test}"), norm)
+
+
+def seeds(facts: Mapping[str, Any]) -> str:
+    """The seeds with which a shipped model was trained."""
+    return ", ".join(map(str, (facts["seed"], *facts.get("seeds", {}))))
 
 
 def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:

@@ -37,6 +37,7 @@ class Gibbs(Experiment):
     dim_x = 1
     domain = ((-7.0, 7.0),)
     norm = 1
+    outside = ("out of distribution",)
     remark = """\
 The oracles come first. The *ground truth* knows on which side the lengthscale is short; the *Bayes-optimal*
 predictor does not, and no model can beat it on average; the *equivariant* one does not know where it is either, and no

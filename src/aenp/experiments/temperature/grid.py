@@ -155,6 +155,7 @@ class Temperature(FieldExperiment):
         },
     }
     paper_tests = {"Italy": "Europe", "UK": "US"}  # noqa: RUF012
+    outside = ("UK", "US")
     remark = """\
 The paper trains on other data: WFDE5, half a degree, all of Europe in 2018, with the US in 2019 to test on; its columns
 show what it found there and are not a target for ours. Weather lasts for more than a day, so the

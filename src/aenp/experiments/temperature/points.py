@@ -129,6 +129,7 @@ class PointTemperature(FieldExperiment):
     }
     paper = {"Europe": _of_models(EUROPE), "elsewhere": _of_models(US)}  # noqa: RUF012
     paper_tests = {"elsewhere": "US", "Europe, 2010": "Europe"}  # noqa: RUF012
+    outside = ("elsewhere",)
     remark = """\
 These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 to 2009, tested on 2010. *Elsewhere*
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
