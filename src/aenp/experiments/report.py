@@ -25,8 +25,9 @@ from aenp.process import NeuralProcess
 from aenp.saving import checksum, written_whole
 from aenp.shipped import shipped
 
-Column = Mapping[str, Score] | Mapping[str, Number]
-"Numbers by model or oracle, ours or the paper's."
+Column = Mapping[str, Score] | Mapping[str, Number] | Mapping[str, str]
+"Numbers by model or oracle, ours or the paper's, or what is derived from them."
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PAGE = """\
 # {title}
@@ -49,7 +50,7 @@ own equivariant part, and of its family's model without symmetry.
 
 {gain}
 {seeds}
-## Log-likelihood of the context, {first}
+## Log-likelihood of the context
 
 Targets are the context's own points, with their noise{no_ceiling}.
 
@@ -60,7 +61,8 @@ Targets are the context's own points, with their noise{no_ceiling}.
 E[‖μ_equiv − μ_approx‖ / ‖μ_equiv‖] in the L{norm} norm, with μ_equiv the mean of the same model's equivariant part. The
 paper writes the quotient within the norm, where it has no finite mean. *After a shift* is the distance between the mean
 for a shifted task and the shifted mean for the task, relative to ‖μ_equiv‖ too. It is at most the sum of the deviations
-before and after the shift. Shifts are random, with standard deviation 1 in each dimension of x.
+before and after the shift. Shifts are random, with standard deviation 1 in each dimension of x. *Zero for* is the share
+of the tasks without any deviation, because the model meets them outside the domain of its fixed inputs.{domain}
 
 {deviation}
 
@@ -178,18 +180,28 @@ class Comparison:
     def loglik_table(self) -> str:
         header, columns = ["model"], list[Column]()
         for test, oracles in self.oracles.items():
-            header.append(test)
-            columns.append(self.scores(test, "loglik"))
-            if test in self.experiment.paper:
-                other = self.experiment.paper_tests.get(test)
-                header.append(f"paper, {other}" if other else "paper")
-                columns.append(self.paper(test))
+            self._add_columns(header, columns, test, "loglik", test)
             if BEST in oracles:
                 best = oracles[BEST]["loglik"]
                 rows = oracles | self.values[test]
                 header.append(f"below {BEST}")
                 columns.append(self._differences(test, {n: (best, v["loglik"]) for n, v in rows.items() if n != BEST}))
         return self._table(header, columns)
+
+    def context_table(self) -> str:
+        header, columns = ["model"], list[Column]()
+        for test in self.tasks:
+            self._add_columns(header, columns, test, "context_loglik", f"context, {test}")
+        return self._table(header, columns)
+
+    def _add_columns(self, header: list[str], columns: list[Column], test: str, metric: str, paper: str) -> None:
+        """Adds our scores on a test set and, where the paper has it, its column."""
+        header.append(test)
+        columns.append(self.scores(test, metric))
+        if paper in self.experiment.paper:
+            other = self.experiment.paper_tests.get(test)
+            header.append(f"paper, {other}" if other else "paper")
+            columns.append(self.paper(paper))
 
     def gap_table(self) -> str:
         header, columns = ["oracle"], list[Column]()
@@ -244,12 +256,10 @@ class Comparison:
             for better, worse in self._compared():
                 if not {better, worse} <= paper.keys():
                     continue
-                (one, error), (other, further) = paper[better], paper[worse]
-                ours = self.difference(test, better, worse)
-                theirs = Score(one - other, math.hypot(error, further))
-                kind = "as in the paper" if ours.sign == theirs.sign else "unlike the paper"
+                ours, (theirs, sign) = self.difference(test, better, worse), _printed_difference(paper, better, worse)
+                kind = "as in the paper" if ours.sign == sign else "unlike the paper"
                 pair = f"{self.label(better)} over {self.label(worse)}"
-                kinds[kind].append(f"{pair} ({ours.mean:+.2f}; paper {theirs.mean:+.2f})")
+                kinds[kind].append(f"{pair} ({ours.mean:+.2f}; paper {theirs})")
             parts = [f"{kind}: {', '.join(kinds[kind])}" for kind in sorted(kinds)]
             lines += [f"- *{test}*, {'; '.join(parts)}."] if parts else []
         return VERDICTS.format(lines="\n".join(lines)) if lines else ""
@@ -262,17 +272,19 @@ class Comparison:
             if (exact := name.replace("none", "exact")) != name and exact in self.models:
                 yield name, exact
 
-    def metric_table(self, metric: str, paper: str) -> str:
-        columns: list[Column] = [self.scores(self.first, metric), self.paper(paper)]
-        return self._table(["model", "ours", "paper"], columns)
-
     def symmetry_table(self) -> str:
         columns: list[Column] = [
             self.scores(self.first, "equivariance_deviation"),
             self.paper("deviation"),
+            self._without_deviation(),
             self.scores(self.first, "equivariance_distance"),
         ]
-        return self._table(["model", "deviation", "paper", "after a shift"], columns)
+        return self._table(["model", "deviation", "paper", "zero for", "after a shift"], columns)
+
+    def _without_deviation(self) -> dict[str, str]:
+        """For each approximate model, the share of the first test set's tasks in which its fixed inputs do nothing."""
+        deviations = {name: v.get("equivariance_deviation") for name, v in self.values[self.first].items()}
+        return {name: f"{(d == 0).double().mean():.1%}" for name, d in deviations.items() if d is not None}
 
     def calibration_table(self) -> str:
         metrics = ("crps", "coverage_50", "coverage_90", "coverage_95")
@@ -307,7 +319,7 @@ class Comparison:
         if next(iter(self.oracles.values())):
             tables["How far each oracle is above the model"] = self.gap_table()
         tables |= {
-            f"Log-likelihood of the context, {self.first}": self.metric_table("context_loglik", "context"),
+            "Log-likelihood of the context": self.context_table(),
             f"Equivariance deviation, {self.first}": self.symmetry_table(),
             "Calibration": self.calibration_table(),
         }
@@ -341,7 +353,8 @@ class Comparison:
             loglik=self.loglik_table(),
             gain=self.gain_table(),
             seeds=self.seeds_section(),
-            context=self.metric_table("context_loglik", "context"),
+            context=self.context_table(),
+            domain=f" {self.experiment.domain_remark}".rstrip(),
             deviation=self.symmetry_table(),
             calibration=self.calibration_table(),
             training=self.training_table(),
@@ -435,8 +448,22 @@ def _section(text: str) -> str:
     return f"\n{text}" if text else ""
 
 
+def _printed_difference(paper: Mapping[str, Number], better: str, worse: str) -> tuple[str, int]:
+    """The paper's difference between two models, and its sign where it is more than two standard errors."""
+    (one, error), (other, further) = paper[better], paper[worse]
+    if math.isnan(error):
+        return _cell(paper, better), -1
+    difference = Score(one - other, math.hypot(error, further))
+    return f"{difference.mean:+.2f}", difference.sign
+
+
 def _cell(column: Column, name: str) -> str:
     if name not in column:
         return ""
     score = column[name]
-    return str(score) if isinstance(score, Score) else f"{score[0]:g} ± {score[1]:g}"
+    if isinstance(score, Score | str):
+        return str(score)
+    mean, error = score
+    if math.isnan(error):
+        return "< −10" + str(round(math.log10(-mean))).translate(RAISED)
+    return f"{mean:g} ± {error:g}"
