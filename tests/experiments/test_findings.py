@@ -1,6 +1,7 @@
 """The paper's findings: each verdict follows from the scores, and from nothing else."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from aenp.experiments.findings import Case, Finding, findings
 from aenp.experiments.gp.experiment import Gibbs
 from aenp.experiments.report import Comparison
+from aenp.models import make
 from aenp.theory.commands import Approximations, Row
 
 INSIDE, OUTSIDE = "in distribution", "out of distribution"
@@ -21,7 +23,10 @@ def compared(inside: Scores, outside: Scores) -> Comparison:
     comparison = object.__new__(Comparison)
     noise = 0.01 * torch.tensor([[-1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
     comparison.experiment, comparison.seed = Gibbs(), 0
-    comparison.models = dict.fromkeys(inside)  # type: ignore[assignment]
+    comparison.models = {
+        name: make("tnp", name.removeprefix("tnp-"), 1, 1, dim=8, heads=2, layers=1)  # type: ignore[arg-type]
+        for name in inside
+    }
     comparison.tasks = dict.fromkeys((INSIDE, OUTSIDE), 4)
     comparison.blocks = dict.fromkeys(comparison.tasks)
     comparison.oracles = {test: {} for test in comparison.tasks}
@@ -64,10 +69,23 @@ def test_a_difference_within_two_standard_errors_is_no_gain_and_no_loss() -> Non
 
 
 def test_a_line_has_counts_and_the_range_of_the_numbers_in_each_place() -> None:
-    cases = [Case("gp", True, 0.5, "+0.5"), Case("gp", False, -0.1, "-0.1"), Case("smoke", True, 0.2, "+0.2")]
-    line = Finding("It gains", "Nats", cases).line()
-    assert line == "- **◐ holds in part**: It gains. Nats: `gp` 1 of 2 (-0.1 to +0.5), `smoke` 1 of 1 (+0.2)."
-    assert Finding("It gains", "Nats", []).line() == "- **– not measured here**: It gains."
+    cases = [Case("gp", True, 0.5, 0.25), Case("gp", False, -0.1, 0.75), Case("smoke", True, 0.2)]
+    line = Finding("It gains", "Nats", "{:+.2f}", cases).line()
+    assert line == (
+        "- **◐ holds in part**: It gains.\\\n"
+        "  Nats: `gp` 1 of 2 (-0.10 to +0.50; paper +0.25 to +0.75), `smoke` 1 of 1 (+0.20)."
+    )
+    assert Finding("It gains", "Nats", "{}", []).line() == "- **– not measured here**: It gains."
+
+
+def test_the_papers_numbers_stand_beside_ours_where_it_has_them() -> None:
+    inside = {"tnp-none": model(1.0), "tnp-exact": model(0.5), "tnp-approx": model(1.0, 0.08)}
+    comparison = compared(inside, inside)
+    gained, *_, collapsed, deviated, _, _, _, _ = findings([comparison], THEORY, Path("nowhere"))
+    assert [round(case.paper, 3) for case in (*gained.cases, *deviated.cases)] == [0.094, 0.090]
+    comparison.experiment.paper = {OUTSIDE: {"tnp-none": (-1e6, math.nan), "tnp-exact": (0.5, 0.1)}}  # type: ignore[misc]
+    assert [case.paper for case in findings([comparison], THEORY, Path("nowhere"))[4].cases] == [None]
+    assert [round(case.paper, 3) for case in collapsed.cases] == [-0.943]
 
 
 @pytest.mark.parametrize(("first", "holds"), [(0.9, "holds"), (0.2, "does not hold here")])
@@ -90,5 +108,5 @@ def test_ablations_show_what_few_fixed_inputs_and_dropout_are_worth(first: float
         (tmp_path / folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
     every = findings([], THEORY, tmp_path)
     assert [finding.verdict.split(" ", 1)[1] for finding in every[7:9]] == [holds, holds]
-    assert [case.text for case in every[7].cases] == [f"{first:.0%}"]
-    assert [case.text for case in every[8].cases] == [f"{first - 0.5:+.3f}"]
+    assert [case.number for case in every[7].cases] == [pytest.approx(first)]
+    assert [case.number for case in every[8].cases] == [pytest.approx(first - 0.5)]

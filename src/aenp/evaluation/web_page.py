@@ -29,6 +29,8 @@ th {{ vertical-align: bottom; white-space: normal; }}
 th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: #fff; }}
 img {{ display: block; min-width: 36rem; max-width: 100%; }}
 code {{ overflow-wrap: anywhere; background: #f3f3f3; }}
+li {{ margin-bottom: 0.4rem; }}
+li code {{ white-space: nowrap; }}
 pre {{ overflow-x: auto; background: #f3f3f3; padding: 0.7rem; }}
 nav ul {{ padding-left: 1.2rem; }}
 </style>

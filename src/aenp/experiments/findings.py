@@ -1,6 +1,7 @@
 """The paper's findings: which of them hold here, decided by the scores alone."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from aenp.evaluation.scores import Score
 from aenp.experiments import experiments
-from aenp.experiments.experiment import exact_counterpart
+from aenp.experiments.experiment import Number, exact_counterpart
 from aenp.experiments.report import Comparison
 from aenp.theory.commands import Approximations
 
@@ -22,20 +23,21 @@ SILENT = 0.001
 
 
 class Case(NamedTuple):
-    """One comparison that a finding rests on: where, whether it is as found, and the number, written out."""
+    """One comparison that a finding rests on: where, whether it is as found, the number and perhaps the paper's."""
 
     where: str
     holds: bool
     number: float
-    text: str
+    paper: float | None = None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the paper found, what the number in each case is, and the cases."""
+    """What the paper found, what the number in each case is and how it is written, and the cases."""
 
     claim: str
     number: str
+    form: str
     cases: Sequence[Case]
 
     @property
@@ -46,14 +48,20 @@ class Finding:
         return "✓ holds" if all(share) else "◐ holds in part" if any(share) else "✗ does not hold here"
 
     def line(self) -> str:
-        """The verdict, the claim, and in each place how many cases are as found, with the range of the numbers."""
+        """The verdict and the claim, and in each place how many cases are as found, with the range of the numbers."""
         parts = []
         for where, group in groupby(self.cases, key=lambda case: case.where):
-            cases = sorted(group, key=lambda case: case.number)
-            texts = dict.fromkeys((cases[0].text, cases[-1].text))
-            parts.append(f"`{where}` {sum(case.holds for case in cases)} of {len(cases)} ({' to '.join(texts)})")
-        told = f" {self.number}: {', '.join(parts)}." if parts else ""
+            cases = list(group)
+            ours = self._range([case.number for case in cases])
+            theirs = self._range([case.paper for case in cases if case.paper is not None])
+            known = f"; paper {theirs}" if theirs else ""
+            parts.append(f"`{where}` {sum(case.holds for case in cases)} of {len(cases)} ({ours}{known})")
+        told = f"\\\n  {self.number}: {', '.join(parts)}." if parts else ""
         return f"- **{self.verdict}**: {self.claim}.{told}"
+
+    def _range(self, numbers: Sequence[float]) -> str:
+        ends = (min(numbers), max(numbers)) if numbers else ()
+        return " to ".join(dict.fromkeys(self.form.format(end) for end in ends))
 
 
 def findings(done: Sequence[Comparison], theory: Approximations, ablations: Path) -> list[Finding]:
@@ -61,56 +69,63 @@ def findings(done: Sequence[Comparison], theory: Approximations, ablations: Path
     largest = max(
         (value for each in done for value, _ in each.experiment.paper.get("deviation", {}).values()), default=0
     )
-    gain, loss = "Difference in nats per target point", "Largest error as a share of its bound"
-    none = _replaced("approx", "none")
+    gain = "Difference in nats per target point", "{:+.3f}"
+    none, exact = _replaced("approx", "none"), _replaced("none", "exact")
     return [
         Finding(
             "In the training region, approximate equivariance is better than exact equivariance",
-            gain,
+            *gain,
             [*_differences(done, False, exact_counterpart, lambda score: score.sign > 0)],
         ),
         Finding(
             "There it is no worse than no symmetry at all",
-            gain,
+            *gain,
             [*_differences(done, False, none, lambda score: score.sign >= 0)],
         ),
         Finding(
             "Outside, approximate equivariance is no worse than exact equivariance",
-            gain,
+            *gain,
             [*_differences(done, True, exact_counterpart, lambda score: score.sign >= 0)],
         ),
         Finding(
             "Outside, it is even better",
-            gain,
+            *gain,
             [*_differences(done, True, exact_counterpart, lambda score: score.sign > 0)],
         ),
         Finding(
             f"Outside, the model without symmetry collapses: it is worse than an exact one by {COLLAPSE} nats or more",
-            gain,
-            [*_differences(done, True, _replaced("none", "exact"), lambda score: score.mean <= -COLLAPSE)],
+            *gain,
+            [*_differences(done, True, exact, lambda score: score.mean <= -COLLAPSE)],
         ),
         Finding(
             f"Predictions deviate from the equivariant ones by a few per cent, at most the paper's {largest:.1%}",
             "Equivariance deviation",
+            "{:.1%}",
             [*_deviations(done, False, largest)],
         ),
         Finding(
-            "Outside, the model is its own equivariant part",
-            f"Equivariance deviation, which counts as none below {SILENT:.1%}",
+            f"Outside, the model is its own equivariant part, up to {SILENT:.1%}",
+            "Equivariance deviation",
+            "{:.2%}",
             [*_deviations(done, True, SILENT)],
         ),
         Finding(
             "A single fixed input suffices for most of the gain",
             "Its share of the largest gain with any number of them",
+            "{:.0%}",
             [*_first_inputs(ablations)],
         ),
         Finding(
             "Fixed inputs must be dropped in training, or the model is worse outside",
-            "Nats per target point gained by the highest probability over none",
+            "Gain from the highest probability over none, in nats per target point",
+            "{:+.3f}",
             [*_dropouts(ablations)],
         ),
         Finding(
-            "The errors of the constructions in theorems 2 and 3 stay within their bounds", loss, [*_bounds(theory)]
+            "The errors of the constructions in theorems 2 and 3 stay within their bounds",
+            "Error as a share of its bound",
+            "{:.0%}",
+            [*_bounds(theory)],
         ),
     ]
 
@@ -125,18 +140,28 @@ def _differences(
     """Each model that has an `other` to be compared with, on each test set in the training region or outside."""
     for comparison in done:
         for test in comparison.tests(outside):
+            paper = comparison.paper(test)
             for name in comparison.models:
                 if other(name) != name and other(name) in comparison.models:
                     score = comparison.difference(test, name, other(name))
-                    yield Case(comparison.experiment.name, holds(score), score.mean, f"{score.mean:+.3f}")
+                    theirs = _printed(paper, name, other(name))
+                    yield Case(comparison.experiment.name, holds(score), score.mean, theirs)
+
+
+def _printed(paper: Mapping[str, Number], one: str, other: str) -> float | None:
+    """The difference between two of the paper's scores, where it has both, and not only bounds."""
+    known = [paper[name][0] for name in (one, other) if name in paper and not math.isnan(paper[name][1])]
+    return known[0] - known[1] if len(known) == 2 else None
 
 
 def _deviations(done: Iterable[Comparison], outside: bool, limit: float) -> Iterator[Case]:
     """The equivariance deviations, where the paper has them: on the first test set, and on those outside."""
     for comparison in (each for each in done if "deviation" in each.experiment.paper):
+        paper = {} if outside else comparison.paper("deviation")
         for test in comparison.tests(outside)[: None if outside else 1]:
-            for score in comparison.scores(test, "equivariance_deviation").values():
-                yield Case(comparison.experiment.name, score.mean <= limit, score.mean, f"{score.mean:.2%}")
+            for name, score in comparison.scores(test, "equivariance_deviation").items():
+                theirs = paper[name][0] if name in paper else None
+                yield Case(comparison.experiment.name, score.mean <= limit, score.mean, theirs)
 
 
 def _first_inputs(folder: Path) -> Iterator[Case]:
@@ -146,7 +171,7 @@ def _first_inputs(folder: Path) -> Iterator[Case]:
         none, *others = (scores[number] for number in sorted(scores))
         if others and min(scores) == 0 and max(others) > none:
             share = (others[0] - none) / (max(others) - none)
-            yield Case(f"{name}, {family}", min(sorted(scores)[1:]) == 1 and share > 0.5, share, f"{share:.0%}")
+            yield Case(f"{name}, {family}", sorted(scores)[1] == 1 and share > 0.5, share)
 
 
 def _dropouts(folder: Path) -> Iterator[Case]:
@@ -154,7 +179,7 @@ def _dropouts(folder: Path) -> Iterator[Case]:
     for name, family, runs in _ablated(folder, "dropout"):
         if len(runs) > 1 and min(runs) == 0 and experiments()[name].outside:
             often, never = (mean(_logliks(runs[each], outside=True, experiment=name)) for each in (max(runs), 0))
-            yield Case(f"{name}, {family}", often > never, often - never, f"{often - never:+.3f}")
+            yield Case(f"{name}, {family}", often > never, often - never)
 
 
 Runs = Mapping[float, list[dict[str, Any]]]
@@ -185,4 +210,4 @@ def _bounds(theory: Approximations) -> Iterator[Case]:
     for where, rows in (("theorem 2", theory.compact), ("theorem 3", theory.nonlinear)):
         for row in rows:
             share = row.error / row.bound
-            yield Case(where, share <= 1, share, f"{share:.0%}")
+            yield Case(where, share <= 1, share)
