@@ -27,12 +27,13 @@ table {{ border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: ta
 th, td {{ padding: 0.3rem 0.7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }}
 th {{ vertical-align: bottom; white-space: normal; }}
 th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: #fff; }}
+td:first-child {{ white-space: normal; min-width: 7rem; }}
 img {{ display: block; min-width: 36rem; max-width: 100%; }}
 code {{ overflow-wrap: anywhere; background: #f3f3f3; }}
 li {{ margin-bottom: 0.4rem; }}
 li code {{ white-space: nowrap; }}
 pre {{ overflow-x: auto; background: #f3f3f3; padding: 0.7rem; }}
-nav ul {{ padding-left: 1.2rem; }}
+ul {{ padding-left: 1.2rem; }}
 </style>
 </head>
 <body>

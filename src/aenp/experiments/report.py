@@ -354,7 +354,7 @@ class Comparison:
             gain=self.gain_table(),
             seeds=self.seeds_section(),
             context=self.context_table(),
-            domain=f" {self.experiment.domain_remark}".rstrip(),
+            domain=_section(self.experiment.domain_remark),
             deviation=self.symmetry_table(),
             calibration=self.calibration_table(),
             training=self.training_table(),

@@ -1,7 +1,7 @@
 """Surface air temperature at points (section 5.3 and appendix E.3)."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -140,7 +140,7 @@ class PointTemperature(FieldExperiment):
         "context, elsewhere": _of_models(US_CONTEXT),
     }
     paper_tests = {"elsewhere": "US", "Europe, 2010": "Europe"}  # noqa: RUF012
-    outside = ("elsewhere",)
+    outside: ClassVar[Sequence[str]] = ("elsewhere",)
     remark = """\
 These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 to 2009, tested on 2010. *Elsewhere*
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
