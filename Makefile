@@ -3,8 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-reproduce: .venv/installed
-	$(BIN)/aenp reproduce gp
+reproduce: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the temperatures too
+	$(BIN)/aenp reproduce $(if $(DATA),--data $(DATA))
 
 test: .venv/installed
 	$(BIN)/python -m pytest -q -n 2

@@ -67,6 +67,9 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
             d, 2, network="unet", group="C8", fixed_inputs=fixed(d), margin=0, **GRID
         )
         cases["equivcnp-exact-c8"] = lambda: aenp.EquivCNP(d, 2, group="C8", **GRID)
+        cases["equivcnp-approx-fields"] = lambda: aenp.EquivCNP(
+            d, 2, group="C4", fields=3, fixed_inputs=fixed(d), **GRID
+        )
     return cases
 
 

@@ -80,6 +80,16 @@ def test_fourier_coefficients_are_learned_or_fixed(learn):
     assert (t.frequencies.grad is not None) is learn
 
 
+def test_without_positions_only_waves_enter_the_mlp():
+    """Where they repeat themselves, at z and z + 4 for all k·π/2, t does too; with positions it does not."""
+    for positions in (True, False):
+        t = FixedInputs(1, num=3, domain=[(-8, 8)], fourier=4, positions=positions).eval()
+        t.frequencies.data *= 8  # periods of half a unit in the scaled x, of 4 in x
+        x = torch.linspace(-3, 3, 7)[None, :, None]
+        assert torch.allclose(t(x), t(x + 4), atol=1e-4) is not positions
+        assert t(x).std(dim=1).min() > 0
+
+
 def test_dropout_without_a_host():
     """A user's own host need not draw the dropout itself."""
     t = FixedInputs(1, domain=[(0, 1)], dropout=1.0)
@@ -194,6 +204,7 @@ def test_later_changes_are_saved(tmp_path):
         ({"domain": [(0, 1), (3, 2)]}, "lower ≤ upper"),
         ({"domain": [(0, 1), (0, None)], "taper": 0.1}, "both bounds"),
         ({"fourier": -1}, "negative"),
+        ({"positions": False}, "give fourier, at least 1"),
         ({"dropout": 1.5}, "probability"),
         ({"taper": 0.7}, "fraction"),
         ({"num": 0}, "at least 1"),

@@ -24,7 +24,8 @@ INSTALL = [
 SMOKE = ".venv/bin/aenp data smoke --num 6000 --out smoke.zarr"
 SHIP = ".venv/bin/python -m aenp.experiments.shipping"
 COMMANDS = {
-    "reproduce": [".venv/bin/aenp reproduce gp"],
+    "reproduce": [".venv/bin/aenp reproduce"],
+    "reproduce DATA=climate": [".venv/bin/aenp reproduce --data climate"],
     "test": [".venv/bin/python -m pytest -q -n 2"],
     "lint": [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"],
     "docs": [".venv/bin/aenp families > docs/models.md"],

@@ -165,7 +165,8 @@ def scores(experiment: str, model: str, test: str | None) -> tuple[list[float], 
         return [results["oracles"][oracle][test]["loglik"]["mean"] for oracle in ORACLES], []
     paper = experiment_class(name).paper.get(test, {})
     ours = [results["models"][each][test]["loglik"]["mean"] for each in names(model)]
-    return ours, [paper[each][0] for each in names(model) if each in paper]
+    printed = {name: score for name, (score, error) in paper.items() if not math.isnan(error)}
+    return ours, [printed[each] for each in names(model) if each in printed]
 
 
 def assert_rounded(shown: str, values: list[float]) -> None:

@@ -20,7 +20,7 @@ from aenp._version import __version__
 
 COMMANDS = {
     "models": ("aenp.shipped.commands", "list the shipped models"),
-    "reproduce": ("aenp.experiments.commands", "the paper's tables and figures, from shipped models"),
+    "reproduce": ("aenp.experiments.commands", "the paper's tables and figures, from shipped models; all in one page"),
     "evaluate": ("aenp.experiments.commands", "score one model"),
     "plot": ("aenp.experiments.commands", "draw an experiment's figures"),
     "train": ("aenp.experiments.commands", "train a model of an experiment; Ctrl-C saves it, --resume continues it"),

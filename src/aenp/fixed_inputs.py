@@ -52,6 +52,7 @@ class FixedInputs(Configured, nn.Module):
         periods: for each input dimension None, or the length of a cycle, or several, in the units of x: a year, say, or
             a year and a day. t repeats itself along that dimension, which is unbounded: it enters the MLP as sines and
             cosines of one and two cycles, and nothing else of it does.
+        positions: whether x itself enters the MLP beside its Fourier coefficients, as it does by default.
     """
 
     mutable = ("domain", "dropout", "taper")
@@ -68,12 +69,15 @@ class FixedInputs(Configured, nn.Module):
         width: int = 64,
         concatenate: bool = False,
         periods: Periods | None = None,
+        positions: bool = True,
     ) -> None:
         super().__init__()
         if dim_x < 1:
             raise ValueError(f"dim_x must be at least 1; got {dim_x}")
         if fourier < 0:
             raise ValueError(f"fourier, the number of coefficients, must not be negative; got {fourier}")
+        if not positions and not fourier:
+            raise ValueError("without positions the MLP sees x by its Fourier coefficients; give fourier, at least 1")
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout is a probability, between 0 and 1; got {dropout}")
         if not 0 <= taper <= 0.5:
@@ -81,7 +85,7 @@ class FixedInputs(Configured, nn.Module):
         if num < 1 or width < 1:
             raise ValueError(f"num, the number of fixed inputs, and width must be at least 1; got {num} and {width}")
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
-        self.concatenate = concatenate
+        self.concatenate, self.positions = concatenate, positions
         self.periods = _cycles(periods, dim_x)
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
@@ -91,7 +95,7 @@ class FixedInputs(Configured, nn.Module):
             self.frequencies = nn.Parameter(frequencies(len(self.lines), fourier), requires_grad=learn_frequencies)
         self.fourier = fourier
         waves = 2 * HARMONICS * sum(map(len, self.periods))
-        self.mlp = MLP(len(self.lines) * (1 + 2 * fourier) + waves, num, width=width)
+        self.mlp = MLP(len(self.lines) * (positions + 2 * fourier) + waves, num, width=width)
         self.switch = Switch()
 
     @staticmethod
@@ -172,7 +176,8 @@ class FixedInputs(Configured, nn.Module):
     def _features(self, x: Float[Tensor, "*points dim_x"], z: Float[Tensor, "*points dim_x"]) -> Tensor:
         """What the MLP sees of a place: z with its waves, and the phases of its cycles."""
         lines = z[..., self.lines]
-        features = [with_waves(lines, self.frequencies) if self.fourier else lines]
+        seen = with_waves(lines, self.frequencies) if self.fourier else lines
+        features = [seen if self.positions else seen[..., len(self.lines) :]]
         for d, cycles in enumerate(self.periods):
             for period in cycles:
                 # The phase in the coordinates' own dtype: far away, float32 would lose it.

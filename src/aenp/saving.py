@@ -35,7 +35,7 @@ def save(model: Configured, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "version": __version__,
         "model": configuration,
-        "checksum": _checksum(configuration, tensors),
+        "checksum": checksum(configuration, tensors),
     }
     with written_whole(path) as temporary:
         temporary.write_bytes(serialise(tensors, metadata={"aenp": json.dumps(header)}))
@@ -80,7 +80,7 @@ def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu"
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
     configuration = header["model"]
-    if header["format"] > 1 and header.get("checksum") != _checksum(configuration, tensors):
+    if header["format"] > 1 and header.get("checksum") != checksum(configuration, tensors):
         raise ValueError(f"{path} is damaged: its content does not match its checksum")
     _check_numbers(path, tensors)
     try:
@@ -113,12 +113,12 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     return header
 
 
-def _checksum(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def checksum(configuration: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of the configuration and of the tensors' names, shapes, types and bytes."""
     digest = sha256(json.dumps(configuration, sort_keys=True).encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.cpu().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

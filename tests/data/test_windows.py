@@ -50,6 +50,26 @@ def test_with_time_an_observation_is_a_place_and_a_day() -> None:
         assert torch.equal(x[:, [0, 1, 3]], torch.from_numpy(PLACES[station]))
 
 
+def test_steps_of_a_window_may_lie_apart() -> None:
+    task = windows(places=PLACES, times=DAYS, steps=3, stride=4).batch(8, 0, 0)
+    for which in range(8):
+        x, y, _ = points(task, which)
+        time = y[:, 0].long() // 60
+        assert time.unique().tolist() == [0, 4, 8]
+        assert torch.equal(x[:, 2], torch.from_numpy(DAYS[time]))
+
+
+def test_windows_in_a_box_hold_whole_patches_of_a_grid_up_to_its_edges() -> None:
+    nodes = np.stack(np.meshgrid(np.arange(8.0), np.arange(6.0), indexing="ij"), axis=-1).reshape(-1, 2)
+    patches = Windows(np.zeros((2, 48), np.float32), nodes, 4.0, box=((-0.5, 7.5), (-0.5, 5.5)))
+    task, corners = patches.batch(40, 0, 0), set()
+    for which in range(40):
+        x, _, _ = points(task, which)
+        assert len(x) == 16 and (x.amax(0) - x.amin(0)).tolist() == [3.0, 3.0]
+        corners.add(tuple(x.amin(0).tolist()))
+    assert {i for i, _ in corners} == set(range(5)) and {j for _, j in corners} == set(range(3))
+
+
 def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_requested() -> None:
     one, same = windows(max_points=9).batch(4, 2, 7), windows(max_points=9).batch(4, 2, 7)
     assert torch.equal(one.yt, same.yt) and torch.equal(one.xc, same.xc)
@@ -62,6 +82,8 @@ def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_requeste
         ({"steps": 2}, "give `times`"),
         ({"min_points": 1}, "2 ≤ min_points ≤ max_points"),
         ({"times": DAYS, "steps": 10}, "too few for a window of 10"),
+        ({"times": DAYS, "steps": 3, "stride": 5}, "too few for a window of 11"),
+        ({"box": ((0.0, 9.0), (0.0, 3.0))}, r"a window of 4.0 does not fit into the box"),
         ({"covariates": np.zeros((59, 2))}, r"covariates of shape \(60,\) or \(9, 60\), .* got \(59, 2\)"),
     ],
 )

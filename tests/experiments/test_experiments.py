@@ -1,6 +1,7 @@
 """Experiments: every model of every preset can be built, and shipped models match their facts."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from aenp.evaluation.families import parameter_count
 from aenp.evaluation.metrics import equivariance_error
 from aenp.experiments import experiments, key
 from aenp.experiments.experiment import exact_counterpart, process_of
+from aenp.experiments.runs import RunConfig
 from aenp.process import NeuralProcess
 from aenp.shipped import WEIGHTS, shipped
 from aenp.symmetry import Motion, Translation
 
 EXPERIMENTS = experiments()
 CASES = [(name, *model) for name, experiment in EXPERIMENTS.items() for model in experiment.models]
+SYMMETRIES = ("none", "exact", "approx")
 SHIPPED = [f"{name}/{key(*model)}" for name, experiment in EXPERIMENTS.items() for model in experiment.models]
 
 
@@ -59,6 +62,24 @@ def test_paper_sizes() -> None:
     assert convcnp.spacing == [1 / 46] and convcnp.fixed_inputs.dropout == 0.1
     recipe = EXPERIMENTS["gp"].setups["paper"]["tnp"].recipe
     assert (recipe.learning_rate, recipe.batch_size, recipe.clip, recipe.steps) == (5e-4, 16, 0.5, 500_000)
+    assert tnp.fixed_inputs.mlp[0].in_features == 2 * 4
+
+
+def test_paper_sizes_in_the_plane() -> None:
+    """Appendix E.2: D_z = 16 in EquivCNP, nine layers of 16 fields for each rotation; batches of 8 and 16."""
+    for name in ("smoke", "era5-2d"):
+        equivcnp = EXPERIMENTS[name]().model("equivcnp", "approx", "paper")
+        layers = equivcnp.network.layers
+        assert [len(layer.bias) for layer in layers] == 9 * [16]
+        assert (equivcnp.head[0].in_features, equivcnp.head[0].out_features) == (16, 16)
+    sizes = {symmetry: RunConfig("smoke", "pttnp", symmetry, "paper").recipe().batch_size for symmetry in SYMMETRIES}
+    assert sizes == {"none": 16, "exact": 8, "approx": 8}
+
+
+def test_the_paper_preset_has_contexts_of_different_sizes_in_a_batch() -> None:
+    for setup in EXPERIMENTS["gp"].setups["paper"].values():
+        task = replace(EXPERIMENTS["gp"]().source(), **setup.tasks).batch(16, 0, 0)
+        assert len(task.context_mask.sum(dim=1).unique()) > 1 and task.xt.shape[1] == 128
 
 
 @pytest.mark.parametrize("name", SHIPPED)

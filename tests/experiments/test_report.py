@@ -1,6 +1,7 @@
 """Reproduction: each number of a table is in the right row and column, with the right sign."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class Short(Gibbs):
     paper = {  # noqa: RUF012
         "here": {"tnp-exact": (1.25, 0.1), "tnp-approx": (1.5, 0.1)},
         "there": {"tnp-exact": (2.25, 0.2), "tnp-approx": (2.5, 0.2)},
-        "context": {"ground truth": (3.0, 0.3), "tnp-approx": (3.5, 0.3)},
+        "context, here": {"ground truth": (3.0, 0.3), "tnp-approx": (3.5, 0.3)},
         "deviation": {"tnp-approx": (4.5, 0.4)},
     }
     paper_tests = {"there": "the moon"}  # noqa: RUF012
@@ -122,10 +123,23 @@ def test_each_test_set_is_shown_beside_the_papers_numbers_for_it() -> None:
         assert table[label] == [ours[0], here, ours[1], there]
 
 
-def test_scores_of_the_context_are_shown_beside_the_papers() -> None:
+def test_scores_of_the_context_are_shown_for_every_test_set_beside_the_papers() -> None:
     compared = evaluation(("tnp", "approx"))
-    context = rows(compared.metric_table("context_loglik", "context"))
+    context = rows(compared.context_table())
+    assert context["model"] == ["here", "paper", "there"]
     assert (context["ground truth"][1], context["TNP (T~)"][1]) == ("3 ± 0.3", "3.5 ± 0.3")
+    for test, cell in zip(("here", "there"), context["TNP (T~)"][::2], strict=True):
+        assert cell == str(Score.of(compared.values[test]["tnp-approx"]["context_loglik"]))
+
+
+def test_a_bound_in_the_paper_is_shown_as_one_and_is_worse_than_any_score() -> None:
+    compared = evaluation(("tnp", "exact"), ("tnp", "none"))
+    numbers = {"tnp-exact": (0.5, 0.1), "tnp-none": (-1e26, math.nan)}
+    compared.experiment.paper = {"there": numbers}  # type: ignore[misc]
+    assert rows(compared.loglik_table())["TNP"][-1] == "< −10²⁶"
+    for loss, kind in ((9.0, "as in the paper"), (-9.0, "unlike the paper")):
+        compared.values["there"]["tnp-none"]["loglik"] = compared.values["there"]["tnp-exact"]["loglik"] - loss
+        assert f"{kind}: TNP over TNP (T) ({-loss:+.2f}; paper < −10²⁶)" in compared.verdicts()
 
 
 def test_deviation_and_distance_are_shown_for_every_model_that_has_them() -> None:
@@ -135,9 +149,15 @@ def test_deviation_and_distance_are_shown_for_every_model_that_has_them() -> Non
         str(Score.of(compared.values["here"]["tnp-approx"][f"equivariance_{name}"]))
         for name in ("deviation", "distance")
     )
-    assert table["model"] == ["deviation", "paper", "after a shift"]
-    assert table["TNP (T~)"] == [deviation, "4.5 ± 0.4", distance] and not distance.startswith("0.0000")
-    assert table["TNP (T)"] == ["", "", "0.0000 ± 0.0000"]
+    assert table["model"] == ["deviation", "paper", "zero for", "after a shift"]
+    assert table["TNP (T~)"] == [deviation, "4.5 ± 0.4", "0.0%", distance] and not distance.startswith("0.0000")
+    assert table["TNP (T)"] == ["", "", "", "0.0000 ± 0.0000"]
+
+
+def test_the_share_of_tasks_that_lie_outside_the_domain_is_shown_beside_the_deviation() -> None:
+    compared = evaluation(("tnp", "approx"))
+    compared.values["here"]["tnp-approx"]["equivariance_deviation"] = torch.tensor([[0.0, 0.1, 0.0, 1e-9]])
+    assert rows(compared.symmetry_table())["TNP (T~)"][2] == "50.0%"
 
 
 def test_the_gain_from_breaking_the_symmetry_is_that_over_the_other_models() -> None:

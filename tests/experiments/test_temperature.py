@@ -1,9 +1,11 @@
 """The experiment with surface temperatures: regions and periods do not mix, and figures and findings are right."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import xarray as xr
@@ -15,10 +17,10 @@ from aenp.data.windows import Windows
 from aenp.earth import maps as mapping
 from aenp.earth.maps import Panel
 from aenp.experiments import Experiment, experiments
-from aenp.experiments.temperature.effects import compare_with_elevation
+from aenp.experiments.temperature.effects import LAND, TOPOGRAPHY, compare_with_elevation
 from aenp.experiments.temperature.grid import SPLITS, Temperature
 from aenp.experiments.temperature.points import PointTemperature
-from aenp.experiments.temperature.space_time import SpaceTimeTemperature, _late
+from aenp.experiments.temperature.space_time import GriddedSpaceTime, SpaceTimeTemperature, _late
 from aenp.process import NeuralProcess
 
 
@@ -60,6 +62,72 @@ def test_points_are_tested_where_and_when_they_were_not_trained_on(climate: Path
     assert trained.shape == tested.shape
     assert np.isfinite(trained).any() and np.isfinite(tested).any()
     assert not (np.isfinite(trained).any(axis=1) & np.isfinite(tested).any(axis=1)).any()
+
+
+def test_the_paper_preset_scores_all_targets_of_contexts_of_different_sizes(climate: Path) -> None:
+    grid, points = Temperature(climate), PointTemperature(climate)
+    for setup in grid.setups["paper"].values():
+        task = replace(grid.source(), **setup.tasks).batch(8, 0, 0)
+        seen = torch.full((8,), task.xc.shape[1]) if task.context_mask is None else task.context_mask.sum(dim=1)
+        assert len(seen.unique()) > 1 and (seen + task.target_mask.sum(dim=1) == 1024).all()
+    for setup in points.setups["paper"].values():
+        assert replace(points.source(), **setup.tasks).num_targets is None
+
+
+@pytest.fixture(scope="module")
+def wfde5(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of the names and of the grid of the paper's, with two values a day in a few days of its years."""
+    folder = tmp_path_factory.mktemp("wfde5")
+    latitude = xr.DataArray(np.arange(30.25, 60, 0.5), dims="lat")
+    longitude = xr.DataArray(np.arange(-119.75, 45, 0.5), dims="lon")
+    for year, first in ((2018, "2018-12-20"), (2019, "2019-07-22")):
+        times = xr.DataArray(pd.date_range(first, periods=24, freq="12h", unit="ns"), dims="time")
+        kelvin = tiny.temperature(times, latitude, longitude).assign_coords(time=times, lat=latitude, lon=longitude)
+        kelvin.rename("Tair").assign_attrs(units="K").astype(np.float32).to_netcdf(folder / f"wfde5_{year}.nc")
+    for name in (TOPOGRAPHY, LAND):
+        tiny.stored(name).to_netcdf(folder / name)
+    return folder
+
+
+def test_the_papers_patches_are_whole_and_of_one_hour_of_four_days(wfde5: Path) -> None:
+    """[4, 16, 16] points, 8° and four days, of which 10 to 341 are context (appendix E.3)."""
+    experiment = SpaceTimeTemperature(wfde5, "paper")
+    source = replace(experiment.source(), **experiment.setups["paper"]["pttnp"].tasks)
+    for index in range(4):
+        task = source.batch(1, index, 0)
+        x, seen = torch.cat([task.xc, task.xt], dim=1)[0], task.xc.shape[1]
+        latitude, longitude, time = (x[:, d].unique() for d in range(3))
+        assert (len(x), len(latitude), len(longitude), len(time)) == (1024, 16, 16, 4) and 10 <= seen <= 341
+        assert torch.allclose(time.diff() * 4, torch.ones(3, dtype=x.dtype))
+        assert all(torch.allclose(side.diff() * 6, torch.full((15,), 0.5).double()) for side in (latitude, longitude))
+        assert len(x[:, 3].unique()) > 1
+
+
+def test_the_papers_fixed_inputs_are_for_europe_in_2018_alone(wfde5: Path) -> None:
+    experiment = SpaceTimeTemperature(wfde5, "paper")
+    assert isinstance(experiment, GriddedSpaceTime) and not isinstance(SpaceTimeTemperature(wfde5), GriddedSpaceTime)
+    fixed_inputs = experiment.model("pttnp", "approx", "paper").fixed_inputs
+    trained, (validated, *_), tests = experiment.source(), experiment.validation()[0], experiment.tests(32, seed=1)
+    for task in (trained.batch(4, 0, 0), validated):
+        assert fixed_inputs.contains(known_targets(task)).all()
+    assert set(tests) == {"Europe, 2019", "US"} <= set(experiment.paper)
+    for test, box in (("Europe, 2019", (35, 60, 10, 45)), ("US", (30, 50, -120, -80))):
+        x = torch.cat([known_targets(stratum.task) for stratum in tests[test]])
+        places, (south, north, west, east) = 6 * x, box
+        assert (places[:, 0] > south).all() and (places[:, 0] < north).all()
+        assert (places[:, 1] > west).all() and (places[:, 1] < east).all()
+        assert not fixed_inputs.contains(x).any()
+
+
+def known_targets(task: Task) -> Tensor:
+    return task.xt.flatten(0, 1) if task.target_mask is None else task.xt[task.target_mask]
+
+
+def test_the_papers_patches_are_drawn_at_one_hour(wfde5: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[Panel]()
+    monkeypatch.setattr(mapping, "map_panels", lambda panels, file, coast: drawn.extend(panels) or file)
+    SpaceTimeTemperature(wfde5, "paper").figures({"one": lapse(4)}, tmp_path, seed=0)
+    assert drawn[1].title == "truth, 2019-07-31" and len(drawn) == 6
 
 
 def _windows(experiment: PointTemperature, test: str) -> Windows:

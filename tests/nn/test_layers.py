@@ -236,7 +236,7 @@ def test_steerable_filters_turn_exactly_by_quarter_turns(group):
 @pytest.mark.parametrize("group", [C(8), D(8)], ids=repr)
 def test_a_group_cnn_turns_with_its_input(group):
     torch.manual_seed(0)
-    network = GroupCNN(group, 16, kernel=5, layers=3)
+    network = GroupCNN(group, 16, fields=2, kernel=5, layers=3)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(0, 0.3)

@@ -12,7 +12,7 @@ from aenp.task import Task
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of `extent` around random stations, over `steps` consecutive steps; a random part of each is the context.
+    """Windows of `extent` around random stations, over several steps; a random part of each is the context.
 
     Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets.
 
@@ -21,7 +21,10 @@ class Windows:
         places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
         extent: side of the window.
         times: the time of each step, which becomes the third input; by default time is not an input.
-        steps: consecutive steps in a window.
+        steps: number of steps in a window.
+        stride: from one step of a window to the next, in steps of the values: 24 for one in each day of hourly values.
+        box: lower and upper bound of the first two dimensions, within which windows lie at random places, as in a grid;
+            by default windows lie around random stations.
         max_points: largest number of observations in a task; a window with more of them is sampled.
         min_points: smallest number.
         num_targets: score at most this many targets, to train faster; by default all.
@@ -34,6 +37,8 @@ class Windows:
     extent: float
     times: Float[ndarray, " time"] | None = None
     steps: int = 1
+    stride: int = 1
+    box: tuple[tuple[float, float], tuple[float, float]] | None = None
     max_points: int = 1024
     min_points: int = 8
     num_targets: int | None = None
@@ -47,8 +52,15 @@ class Windows:
             raise ValueError(
                 f"a task needs 2 ≤ min_points ≤ max_points observations; got {self.min_points} and {self.max_points}"
             )
-        if len(self.values) < self.steps:
-            raise ValueError(f"{len(self.values)} time steps are too few for a window of {self.steps}")
+        if len(self.values) < self.duration:
+            raise ValueError(f"{len(self.values)} time steps are too few for a window of {self.duration}")
+        if self.box is not None and not all(upper - lower >= self.extent for lower, upper in self.box):
+            raise ValueError(f"a window of {self.extent} does not fit into the box {self.box}; make `extent` smaller")
+
+    @property
+    def duration(self) -> int:
+        """Steps of the values from the first of a window to the last, both included."""
+        return (self.steps - 1) * self.stride + 1
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream that belongs to `seed`."""
@@ -63,24 +75,32 @@ class Windows:
     def _draw(self, rng: np.random.Generator) -> tuple[Task, int]:
         """One task, from the first of up to a thousand random windows that holds enough observations; and its start."""
         for _ in range(1000):
-            start = rng.integers(len(self.values) - self.steps + 1)
-            centre = self.places[rng.integers(len(self.places)), :2]
-            centre = centre + self.extent * rng.uniform(-0.5, 0.5, size=2)
+            start = rng.integers(len(self.values) - self.duration + 1)
+            centre = self._centre(rng)
             inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= self.extent / 2).all(axis=1))
-            values = self.values[start : start + self.steps, inside]
+            values = self.values[start : start + self.duration : self.stride, inside]
             time, station = np.nonzero(~np.isnan(values))
             if len(time) >= self.min_points:
                 break
         else:
             raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
         order = rng.permutation(len(time))[: self.max_points]
-        time, station = time[order], station[order]
+        station = station[order]
+        moment = start + self.stride * time[order]
         x = self.places[inside[station]]
         if self.times is not None:
-            x = np.concatenate([x[:, :2], self.times[start + time, None], x[:, 2:]], axis=1)
-        y = values[time, station, None]
+            x = np.concatenate([x[:, :2], self.times[moment, None], x[:, 2:]], axis=1)
+        y = values[time[order], station, None]
         seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
         known = self.covariates
         if known is not None:
-            known = known[start + time, inside[station]] if known.ndim == 3 else known[inside[station]]
+            known = known[moment, inside[station]] if known.ndim == 3 else known[inside[station]]
         return split(x, y, int(seen), self.num_targets, known), int(start)
+
+    def _centre(self, rng: np.random.Generator) -> Float[ndarray, "2"]:
+        """The middle of a window."""
+        if self.box is not None:
+            lower, upper = np.transpose(self.box)
+            return rng.uniform(lower + self.extent / 2, upper - self.extent / 2)
+        centre = self.places[rng.integers(len(self.places)), :2]
+        return centre + self.extent * rng.uniform(-0.5, 0.5, size=2)

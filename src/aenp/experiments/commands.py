@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 from aenp.arguments import Count, File, Flag, OptionalCount, Seed, SymmetryName, Text, check_place, optional
 from aenp.experiments import Experiment, experiment_class, experiments, key
 from aenp.experiments.experiment import process_of
+from aenp.experiments.overview import write_overview
 from aenp.experiments.report import Comparison, write_report
 from aenp.experiments.runs import ExperimentName, RunConfig, resumed, train_model
 from aenp.shipped import find_model
@@ -40,6 +41,14 @@ class Choice:
 
 DataOptions = Annotated[Choice, arg(name="data")]
 "The choice, under its title in the help."
+OptionalName = Annotated[
+    str | None,
+    arg(
+        metavar="EXPERIMENT",
+        help_behavior_hint="",
+        help=f"one of {', '.join(experiments())}. By default all, with one page of everything, report.html.",
+    ),
+]
 GENERATED = [name for name, each in experiments().items() if "generate" in vars(each)]
 GeneratedName = Annotated[str, arg(metavar="EXPERIMENT", help=f"one of {', '.join(GENERATED)}.")]
 
@@ -130,20 +139,38 @@ def plot(
         print(file)
 
 
-def reproduce(choice: DataOptions, tasks: Count = 2048, seed: Seed = 1, out: File = None) -> None:
+def reproduce(
+    experiment: Positional[OptionalName] = None,
+    data: File = None,
+    split: Text = None,
+    tasks: Count = 2048,
+    seed: Seed = 1,
+    out: File = None,
+) -> None:
     """Evaluate the shipped models: the paper's tables with its numbers beside ours, and its figures.
+
+    Stopped and started again, it continues where it left off.
 
     Example: aenp reproduce gp
 
     Args:
+        experiment: name of the experiment; by default all.
+        data: where the data are, for the experiments that need any; without it, they are skipped.
+        split: how an experiment's data are split into training and test data; by default as for the shipped models.
         tasks: number of tasks in each test set, rounded up to whole strata.
         seed: random seed of the test tasks.
-        out: directory for the page, its figures and the numbers as JSON; by default results/EXPERIMENT.
+        out: directory for pages, figures and the numbers as JSON; by default results, or results/EXPERIMENT.
     """
-    out = out or Path("results", choice.experiment)
+    out = out or Path("results", experiment or "")
     check_place(out, is_directory=True)
-    declared = choice.declared()
-    print(write_report(declared, declared.shipped_models(), out, tasks, seed))
+    if experiment is not None:
+        declared = experiment_class(experiment)(data, split)
+        print(write_report(declared, declared.shipped_models(), out, tasks, seed).page)
+        return
+    if split is not None:
+        raise ValueError(f"--split is for a single experiment, such as `aenp reproduce era5-2d`; got --split {split}")
+    print(write_overview(data, out, tasks, seed))
+    print(out / "report.html")
 
 
 def data(

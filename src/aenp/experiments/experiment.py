@@ -23,7 +23,7 @@ Preset = Literal["cpu", "paper"]
 BEST = "Bayes-optimal"
 "The name of the oracle that no model can beat on average."
 Number = tuple[float, float]
-"A mean and its standard error."
+"A mean and its standard error, or an upper bound of the mean and NaN, where the paper prints a bound only."
 STRATA = 16
 
 
@@ -90,9 +90,16 @@ class Experiment(ABC):
     models: ClassVar[Sequence[tuple[str, Symmetry]]]
     setups: ClassVar[Mapping[Preset, Mapping[str, FamilySetup]]]
     paper: ClassVar[Mapping[str, Mapping[str, Number]]]
-    "The paper's numbers: by column, then by model, as `tnp-approx`."
+    """The paper's numbers: by column, then by model, as `tnp-approx`.
+
+    A column is the name of a test set, `context, ` and that name, or `deviation`.
+    """
     paper_tests: ClassVar[Mapping[str, str]] = {}
     "The paper's test data, by column, where they differ from ours."
+    outside: ClassVar[Sequence[str]] = ()
+    "The test sets that lie outside the training region."
+    domain_remark: ClassVar[str] = ""
+    "What a reader must know of the domain of the shipped models' fixed inputs, where it is not the paper's."
     remark: ClassVar[str] = ""
     "What a reader of the report must know to compare the numbers."
     needs_data: ClassVar[bool] = False

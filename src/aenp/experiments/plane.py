@@ -17,7 +17,9 @@ SMALL_PTTNP = {
 
 PAPER_UNET = GRID | {"channels": 16, "growth": 2, "layers": 9, "kernel": 9}
 PAPER_RELAXED = PAPER_UNET | {"kernels": 1}
-PAPER_GROUP = GRID | {"group": "C8", "channels": 128, "layers": 9, "kernel": 9}
+PAPER_GROUP = GRID | {"group": "C8", "channels": 16, "fields": 16, "layers": 9, "kernel": 9}
 PAPER_FIXED = {"num": 16, "width": 16, "dropout": 0.5}
 PAPER_PTTNP = {"attention": "mlp", "pseudo_tokens": 128, "dim": 128, "heads": 8, "layers": 9}
 PAPER_PTTNP_FIXED = {"num": 128, "width": 128, "dropout": 0.5}
+PAPER_TASKS = {"equal_sizes": False, "num_targets": None}
+"Contexts of different sizes in a batch, and all targets."

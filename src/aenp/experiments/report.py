@@ -2,12 +2,15 @@
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import track
@@ -17,12 +20,14 @@ from aenp._version import __version__
 from aenp.evaluation.scores import Score, TaskValues, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, exact_counterpart, key_of
+from aenp.experiments.kept import FOLDER, code_key, kept, tasks_key
 from aenp.process import NeuralProcess
-from aenp.saving import written_whole
+from aenp.saving import checksum, written_whole
 from aenp.shipped import shipped
 
-Column = Mapping[str, Score] | Mapping[str, Number]
-"Numbers by model or oracle, ours or the paper's."
+Column = Mapping[str, Score] | Mapping[str, Number] | Mapping[str, str]
+"Numbers by model or oracle, ours or the paper's, or what is derived from them."
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PAGE = """\
 # {title}
@@ -45,7 +50,7 @@ own equivariant part, and of its family's model without symmetry.
 
 {gain}
 {seeds}
-## Log-likelihood of the context, {first}
+## Log-likelihood of the context
 
 Targets are the context's own points, with their noise{no_ceiling}.
 
@@ -56,7 +61,8 @@ Targets are the context's own points, with their noise{no_ceiling}.
 E[‖μ_equiv − μ_approx‖ / ‖μ_equiv‖] in the L{norm} norm, with μ_equiv the mean of the same model's equivariant part. The
 paper writes the quotient within the norm, where it has no finite mean. *After a shift* is the distance between the mean
 for a shifted task and the shifted mean for the task, relative to ‖μ_equiv‖ too. It is at most the sum of the deviations
-before and after the shift. Shifts are random, with standard deviation 1 in each dimension of x.
+before and after the shift. Shifts are random, with standard deviation 1 in each dimension of x. *Zero for* is the share
+of the tasks without any deviation, because the model meets them outside the domain of its fixed inputs.{domain}
 
 {deviation}
 
@@ -98,9 +104,17 @@ class Comparison:
         models: the models by name.
         tasks: about how many tasks each test set has.
         seed: random seed of the test tasks.
+        scores: a folder with scores that are known already, where others are kept; by default none are.
     """
 
-    def __init__(self, experiment: Experiment, models: Mapping[str, NeuralProcess], tasks: int, seed: int) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        models: Mapping[str, NeuralProcess],
+        tasks: int,
+        seed: int,
+        scores: Path | None = None,
+    ) -> None:
         if tasks < 1:
             raise ValueError(f"tasks must be at least 1; got {tasks}")
         self.experiment, self.models, self.seed = experiment, models, seed
@@ -111,12 +125,17 @@ class Comparison:
         self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
         self.oracles: dict[str, dict[str, TaskValues]] = {}
         self.values: dict[str, dict[str, TaskValues]] = {}
+        self.key = code_key()
         for test, strata in tests.items():
-            self.oracles[test] = oracle_values(_watch(strata, f"oracles, {test}"))
-            self.values[test] = {
-                name: model_values(model, _watch(strata, f"{model.label}, {test}"), experiment.norm)
-                for name, model in models.items()
-            }
+            about = tasks_key(strata, experiment=experiment.name, seed=seed, norm=experiment.norm)
+            self.oracles[test] = _by_oracle(kept(scores, about, partial(_oracle_scores, strata, test)))
+            self.values[test] = {}
+            for name, model in models.items():
+                key = checksum({"model": model.configuration(), "tasks": about}, model.state_dict())
+                self.values[test][name] = kept(
+                    scores, key, partial(_model_scores, model, strata, test, experiment.norm)
+                )
+                self.key += key
 
     def as_json(self) -> dict[str, Any]:
         """All scores as JSON values."""
@@ -137,6 +156,15 @@ class Comparison:
     def label(self, name: str) -> str:
         return self.models[name].label if name in self.models else name
 
+    def tests(self, outside: bool) -> list[str]:
+        """The test sets in the training region, or those outside."""
+        return [test for test in self.tasks if (test in self.experiment.outside) == outside]
+
+    def difference(self, test: str, one: str, other: str) -> Score:
+        """How much more log-likelihood one model has than another, paired on the same tasks."""
+        values = self.values[test]
+        return Score.of(values[one]["loglik"] - values[other]["loglik"], self.blocks[test])
+
     def scores(self, test: str, metric: str) -> dict[str, Score]:
         """A metric of each oracle and each model that has it, the oracles first."""
         rows = self.oracles[test] | self.values[test]
@@ -152,18 +180,28 @@ class Comparison:
     def loglik_table(self) -> str:
         header, columns = ["model"], list[Column]()
         for test, oracles in self.oracles.items():
-            header.append(test)
-            columns.append(self.scores(test, "loglik"))
-            if test in self.experiment.paper:
-                other = self.experiment.paper_tests.get(test)
-                header.append(f"paper, {other}" if other else "paper")
-                columns.append(self.paper(test))
+            self._add_columns(header, columns, test, "loglik", test)
             if BEST in oracles:
                 best = oracles[BEST]["loglik"]
                 rows = oracles | self.values[test]
                 header.append(f"below {BEST}")
                 columns.append(self._differences(test, {n: (best, v["loglik"]) for n, v in rows.items() if n != BEST}))
         return self._table(header, columns)
+
+    def context_table(self) -> str:
+        header, columns = ["model"], list[Column]()
+        for test in self.tasks:
+            self._add_columns(header, columns, test, "context_loglik", f"context, {test}")
+        return self._table(header, columns)
+
+    def _add_columns(self, header: list[str], columns: list[Column], test: str, metric: str, paper: str) -> None:
+        """Adds our scores on a test set and, where the paper has it, its column."""
+        header.append(test)
+        columns.append(self.scores(test, metric))
+        if paper in self.experiment.paper:
+            other = self.experiment.paper_tests.get(test)
+            header.append(f"paper, {other}" if other else "paper")
+            columns.append(self.paper(paper))
 
     def gap_table(self) -> str:
         header, columns = ["oracle"], list[Column]()
@@ -213,17 +251,15 @@ class Comparison:
     def verdicts(self) -> str:
         """Which differences between the paper's models are found here too, as a paragraph."""
         lines = []
-        for test, values in self.values.items():
+        for test in self.tasks:
             paper, kinds = self.paper(test), defaultdict[str, list[str]](list)
             for better, worse in self._compared():
                 if not {better, worse} <= paper.keys():
                     continue
-                (one, error), (other, further) = paper[better], paper[worse]
-                ours = Score.of(values[better]["loglik"] - values[worse]["loglik"], self.blocks[test])
-                theirs = Score(one - other, math.hypot(error, further))
-                kind = "as in the paper" if ours.sign == theirs.sign else "unlike the paper"
+                ours, (theirs, sign) = self.difference(test, better, worse), _printed_difference(paper, better, worse)
+                kind = "as in the paper" if ours.sign == sign else "unlike the paper"
                 pair = f"{self.label(better)} over {self.label(worse)}"
-                kinds[kind].append(f"{pair} ({ours.mean:+.2f}; paper {theirs.mean:+.2f})")
+                kinds[kind].append(f"{pair} ({ours.mean:+.2f}; paper {theirs})")
             parts = [f"{kind}: {', '.join(kinds[kind])}" for kind in sorted(kinds)]
             lines += [f"- *{test}*, {'; '.join(parts)}."] if parts else []
         return VERDICTS.format(lines="\n".join(lines)) if lines else ""
@@ -236,17 +272,19 @@ class Comparison:
             if (exact := name.replace("none", "exact")) != name and exact in self.models:
                 yield name, exact
 
-    def metric_table(self, metric: str, paper: str) -> str:
-        columns: list[Column] = [self.scores(self.first, metric), self.paper(paper)]
-        return self._table(["model", "ours", "paper"], columns)
-
     def symmetry_table(self) -> str:
         columns: list[Column] = [
             self.scores(self.first, "equivariance_deviation"),
             self.paper("deviation"),
+            self._without_deviation(),
             self.scores(self.first, "equivariance_distance"),
         ]
-        return self._table(["model", "deviation", "paper", "after a shift"], columns)
+        return self._table(["model", "deviation", "paper", "zero for", "after a shift"], columns)
+
+    def _without_deviation(self) -> dict[str, str]:
+        """For each approximate model, the share of the first test set's tasks in which its fixed inputs do nothing."""
+        deviations = {name: v.get("equivariance_deviation") for name, v in self.values[self.first].items()}
+        return {name: f"{(d == 0).double().mean():.1%}" for name, d in deviations.items() if d is not None}
 
     def calibration_table(self) -> str:
         metrics = ("crps", "coverage_50", "coverage_90", "coverage_95")
@@ -281,7 +319,7 @@ class Comparison:
         if next(iter(self.oracles.values())):
             tables["How far each oracle is above the model"] = self.gap_table()
         tables |= {
-            f"Log-likelihood of the context, {self.first}": self.metric_table("context_loglik", "context"),
+            "Log-likelihood of the context": self.context_table(),
             f"Equivariance deviation, {self.first}": self.symmetry_table(),
             "Calibration": self.calibration_table(),
         }
@@ -291,10 +329,10 @@ class Comparison:
         """How the models were trained, where they are the shipped ones."""
         facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
         rows = [
-            [self.label(name), f"{f['parameters']:,}", f"{f['steps']:,}", f"{f['minutes']:.0f}", str(f["threads"])]
+            [self.label(name), *(f"{f[fact]:,.0f}" for fact in ("parameters", "steps", "minutes", "threads")), seeds(f)]
             for name, f in facts.items()
         ]
-        return markdown_table(["model", "parameters", "steps", "minutes", "threads"], rows)
+        return markdown_table(["model", "parameters", "steps", "minutes", "threads", "seeds"], rows)
 
     def page(self, figures: Iterable[Path]) -> str:
         data, split = self.experiment.data, self.experiment.split
@@ -315,7 +353,8 @@ class Comparison:
             loglik=self.loglik_table(),
             gain=self.gain_table(),
             seeds=self.seeds_section(),
-            context=self.metric_table("context_loglik", "context"),
+            context=self.context_table(),
+            domain=_section(self.experiment.domain_remark),
             deviation=self.symmetry_table(),
             calibration=self.calibration_table(),
             training=self.training_table(),
@@ -324,14 +363,70 @@ class Comparison:
         )
 
 
-def write_report(experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int) -> str:
-    """Evaluates shipped models, writes `README.md`, `results.json` and figures to `out`, and returns the page."""
-    comparison = Comparison(experiment, models, tasks, seed)
+class Report(NamedTuple):
+    """An experiment's scores, and the page that shows them."""
+
+    comparison: Comparison
+    page: str
+
+
+def write_report(
+    experiment: Experiment, models: Mapping[str, NeuralProcess], out: Path, tasks: int, seed: int
+) -> Report:
+    """Evaluates shipped models, and writes `README.md`, `results.json` and figures to `out`.
+
+    Called again after it was stopped, it does not repeat what is done and would be the same.
+    """
+    comparison = Comparison(experiment, models, tasks, seed, out / FOLDER)
+    known = _page(out)
+    if known is not None and _read(out / FOLDER / "page") == _mark(comparison, known):
+        return Report(comparison, known)
     page = comparison.page(experiment.figures(models, out, seed))
-    for name, text in (("README.md", page), ("results.json", json.dumps(comparison.as_json(), indent=1) + "\n")):
+    results = json.dumps(comparison.as_json(), indent=1) + "\n"
+    for name, text in (("README.md", page), ("results.json", results), (f"{FOLDER}/page", _mark(comparison, page))):
         with written_whole(out / name) as temporary:
             temporary.write_text(text)
-    return page
+    return Report(comparison, page)
+
+
+def _page(out: Path) -> str | None:
+    """The page in a folder, if it is there with all its pictures."""
+    page = _read(out / "README.md")
+    pictures = re.findall(r"^!\[.*?\]\((.*?)\)$", page or "", re.MULTILINE)
+    return page if all((out / picture).exists() for picture in pictures) else None
+
+
+def _read(file: Path) -> str | None:
+    return file.read_text() if file.exists() else None
+
+
+def _mark(comparison: Comparison, page: str) -> str:
+    """Changes with the page, and with what it was made from."""
+    return sha256(f"{comparison.key} {page}".encode()).hexdigest()
+
+
+def _oracle_scores(strata: Sequence[Stratum], test: str) -> dict[str, Tensor]:
+    """The scores of all oracles, under names such as `ground truth/loglik`."""
+    every = oracle_values(_watch(strata, f"oracles, {test}"))
+    return {f"{oracle}/{metric}": value for oracle, values in every.items() for metric, value in values.items()}
+
+
+def _by_oracle(scores: Mapping[str, Tensor]) -> dict[str, TaskValues]:
+    """The same scores by oracle, then by metric."""
+    values = defaultdict[str, TaskValues](dict)
+    for name, value in scores.items():
+        oracle, metric = name.rsplit("/", 1)
+        values[oracle][metric] = value
+    return dict(values)
+
+
+def _model_scores(model: NeuralProcess, strata: Sequence[Stratum], test: str, norm: int) -> dict[str, Tensor]:
+    return model_values(model, _watch(strata, f"{model.label}, {test}"), norm)
+
+
+def seeds(facts: Mapping[str, Any]) -> str:
+    """The seeds with which a shipped model was trained."""
+    return ", ".join(map(str, (facts["seed"], *facts.get("seeds", {}))))
 
 
 def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
@@ -353,8 +448,22 @@ def _section(text: str) -> str:
     return f"\n{text}" if text else ""
 
 
+def _printed_difference(paper: Mapping[str, Number], better: str, worse: str) -> tuple[str, int]:
+    """The paper's difference between two models, and its sign where it is more than two standard errors."""
+    (one, error), (other, further) = paper[better], paper[worse]
+    if math.isnan(error):
+        return _cell(paper, better), -1
+    difference = Score(one - other, math.hypot(error, further))
+    return f"{difference.mean:+.2f}", difference.sign
+
+
 def _cell(column: Column, name: str) -> str:
     if name not in column:
         return ""
     score = column[name]
-    return str(score) if isinstance(score, Score) else f"{score[0]:g} ± {score[1]:g}"
+    if isinstance(score, Score | str):
+        return str(score)
+    mean, error = score
+    if math.isnan(error):
+        return "< −10" + str(round(math.log10(-mean))).translate(RAISED)
+    return f"{mean:g} ± {error:g}"

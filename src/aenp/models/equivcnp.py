@@ -28,7 +28,10 @@ class EquivCNP(ConvCNP):
             `C4`.
         network: `unet`, the default on the line unless `on_grid`; or `cnn`, all layers at one resolution, the default
             in the plane.
-        channels: channels of the network, over all elements of the group; by default 64.
+        channels: channels of the network, over all elements of the group, and of what comes before and after it; by
+            default 64.
+        fields: in the plane, channels of the network for each element of the group; by default their share of
+            `channels`, which must then be a multiple of their number.
         kernel: odd kernel size; by default 5.
         layers: number of convolutions.
         options: as for `ConvCNP`, where they apply; `points_per_unit` is one number.
@@ -48,6 +51,7 @@ class EquivCNP(ConvCNP):
         channels: int = 64,
         kernel: int = 5,
         layers: int = 7,
+        fields: int | None = None,
         **options: Any,
     ) -> None:
         groups: dict[str, PointGroup] = {"C4": C(4), "C8": C(8), "D4": D(4), "D8": D(8)}
@@ -56,7 +60,15 @@ class EquivCNP(ConvCNP):
         on_line = dim_x == 1
         if network == "unet" and on_line and options.get("on_grid"):
             raise ValueError("network='unet' with dim_x=1 needs on_grid=False: otherwise pooling breaks the symmetry")
+        if fields is not None and (on_line or fields < 1):
+            raise ValueError(f"fields must be at least 1, with dim_x=2; got {fields} with dim_x={dim_x}")
         self.group = groups[group]
+        elements = len(self.group.elements())
+        if dim_x == 2 and fields is None and channels % elements:
+            raise ValueError(
+                f"without fields, channels must be a multiple of the group's {elements} elements; got {channels}"
+            )
+        self.fields = channels // elements if fields is None else fields
         if dim_x == 2 and group.startswith("C"):
             self.symmetry_group = "SE"
         super().__init__(
@@ -74,18 +86,16 @@ class EquivCNP(ConvCNP):
     def _make_network(self, network: str, channels: int, growth: int, kernel: int, layers: int) -> CNN | UNet:
         if self.dim_x == 1:
             return super()._make_network(network, channels, growth, kernel, layers)
-        elements = len(self.group.elements())
-        if channels % elements:
-            raise ValueError(f"channels must be a multiple of the group's {elements} elements; got {channels}")
         if network == "cnn":
-            return GroupCNN(self.group, channels, kernel, layers)
-        return GroupUNet(self.group, unet_widths(channels, growth, layers), kernel)
+            return GroupCNN(self.group, channels, self.fields, kernel, layers)
+        width = self.fields * len(self.group.elements())
+        return GroupUNet(self.group, channels, unet_widths(width, growth, layers), kernel)
 
     def _widest(self, network: str, channels: int, growth: int, layers: int) -> int:
         if self.dim_x == 1:
             return super()._widest(network, channels, growth, layers)
         # The last layer has this many for each element; half, because fewer arrays of that size are held at a time.
-        return channels * len(self.group.elements()) // 2
+        return max(channels // 2, self.fields) * len(self.group.elements())
 
     def _anchor(self, task: Task) -> Float[Tensor, "batch 1 dim_x"]:
         node = super()._anchor(task)

@@ -93,16 +93,16 @@ class GroupConvolution(nn.Module):
 
 
 class GroupCNN(CNN):
-    """A CNN of group convolutions from plain channels to plain channels; in between, `channels / elements` fields.
+    """A CNN of group convolutions from plain channels to plain channels, with fields over the group in between.
 
     At the end a convolution of one cell makes `channels` fields, whose mean over the group is invariant.
     """
 
-    def __init__(self, group: PointGroup, channels: int, kernel: int, layers: int) -> None:
-        fields = channels // len(group.elements())
+    def __init__(self, group: PointGroup, channels: int, fields: int, kernel: int, layers: int) -> None:
+        width = fields * len(group.elements())
         lift = GroupConvolution(group, channels, fields, kernel, lift=True)
-        super().__init__([lift, *(GroupConvolution(group, channels, fields, kernel) for _ in range(layers - 1))])
-        self.expand = GroupConvolution(group, channels, channels, kernel=1)
+        super().__init__([lift, *(GroupConvolution(group, width, fields, kernel) for _ in range(layers - 1))])
+        self.expand = GroupConvolution(group, width, channels, kernel=1)
 
     def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
         return self.expand.invariant(super().forward(h, levels), levels[0])
@@ -111,15 +111,15 @@ class GroupCNN(CNN):
 class GroupUNet(UNet):
     """The same as a U-Net, which pools so that turns about the anchor of the grid are exact."""
 
-    def __init__(self, group: PointGroup, widths: Sequence[int], kernel: int) -> None:
+    def __init__(self, group: PointGroup, channels: int, widths: Sequence[int], kernel: int) -> None:
         elements = len(group.elements())
 
         def make(channels_in: int, channels_out: int) -> GroupConvolution:
             return GroupConvolution(group, channels_in, channels_out // elements, kernel)
 
         super().__init__(make, widths, nodal=True)
-        self.first = GroupConvolution(group, widths[0], widths[0] // elements, kernel, lift=True)
-        self.expand = GroupConvolution(group, widths[0], widths[0], kernel=1)
+        self.first = GroupConvolution(group, channels, widths[0] // elements, kernel, lift=True)
+        self.expand = GroupConvolution(group, widths[0], channels, kernel=1)
 
     def forward(self, h: Float[Tensor, "batch *shape channels"], levels: Sequence[Level]) -> Tensor:
         return self.expand.invariant(super().forward(h, levels), levels[0])

@@ -49,6 +49,23 @@ class Row(NamedTuple):
     bound: float
 
 
+class Approximations(NamedTuple):
+    """Approximations of a compact operator, of one that is not, and of a nonlinear one."""
+
+    compact: list[Row]
+    other: list[Row]
+    nonlinear: list[Row]
+
+    def tables(self) -> str:
+        return TABLES.format(linear=linear_table(self.compact, self.other), nonlinear=nonlinear_table(self.nonlinear))
+
+
+def approximations() -> Approximations:
+    """The approximations that the tables and the picture show."""
+    compact, other = smoothing(POINTS, 0.08, 0.04), multiplication(POINTS)
+    return Approximations(linear_rows(compact), linear_rows(other), nonlinear_rows())
+
+
 def theory(out: Path = Path("theory")) -> None:
     """Approximate three operators by equivariant maps with fixed inputs, print errors and bounds, and draw them.
 
@@ -58,10 +75,9 @@ def theory(out: Path = Path("theory")) -> None:
         out: directory of the picture, theory.png.
     """
     check_place(out, is_directory=True)
-    compact, other = linear_rows(smoothing(POINTS, 0.08, 0.04)), linear_rows(multiplication(POINTS))
-    nonlinear = nonlinear_rows()
-    print(TABLES.format(linear=linear_table(compact, other), nonlinear=nonlinear_table(nonlinear)))
-    print(draw(compact, other, nonlinear, out / "theory.png"))
+    results = approximations()
+    print(results.tables())
+    print(draw(*results, out / "theory.png"))
 
 
 def linear_rows(operator: Float[ndarray, "points points"]) -> list[Row]:

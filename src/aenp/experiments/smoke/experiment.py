@@ -19,6 +19,7 @@ from aenp.experiments.plane import (
     PAPER_PTTNP,
     PAPER_PTTNP_FIXED,
     PAPER_RELAXED,
+    PAPER_TASKS,
     PAPER_UNET,
     SMALL_GROUP,
     SMALL_PTTNP,
@@ -68,11 +69,16 @@ class Smoke(Experiment):
             "equivcnp": FamilySetup(Recipe(steps=3_000, clip=LOOSE), SMALL_GROUP | FLOOR, SMALL_FIXED),
         },
         "paper": {
-            # 16 tasks for the one without symmetry
-            "pttnp": FamilySetup(replace(PAPER, batch_size=8), PAPER_PTTNP | FLOOR, PAPER_PTTNP_FIXED),
-            "convcnp": FamilySetup(PAPER, PAPER_UNET | FLOOR, PAPER_FIXED),
-            "relaxedconvcnp": FamilySetup(PAPER, PAPER_RELAXED | FLOOR, PAPER_FIXED),
-            "equivcnp": FamilySetup(PAPER, PAPER_GROUP | FLOOR, PAPER_FIXED),
+            "pttnp": FamilySetup(
+                replace(PAPER, batch_size=8),
+                PAPER_PTTNP | FLOOR,
+                PAPER_PTTNP_FIXED,
+                tasks=PAPER_TASKS,
+                none={"batch_size": 16},
+            ),
+            "convcnp": FamilySetup(PAPER, PAPER_UNET | FLOOR, PAPER_FIXED, tasks=PAPER_TASKS),
+            "relaxedconvcnp": FamilySetup(PAPER, PAPER_RELAXED | FLOOR, PAPER_FIXED, tasks=PAPER_TASKS),
+            "equivcnp": FamilySetup(PAPER, PAPER_GROUP | FLOOR, PAPER_FIXED, tasks=PAPER_TASKS),
         },
     }
     paper = {  # noqa: RUF012

@@ -1,5 +1,6 @@
 """What the experiments with temperatures share: their frame, their maps, and local effects beside elevation."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ EUROPE: dict[str, Number] = {
     "equivcnp-approx": (1.36, 0.01),
 }
 US: dict[str, Number] = {
+    "pttnp-none": (-1e6, math.nan),
     "pttnp-exact": (0.55, 0.01),
     "pttnp-approx": (0.55, 0.01),
     "convcnp-exact": (0.12, 0.02),
@@ -43,6 +45,25 @@ US: dict[str, Number] = {
     "relaxedconvcnp-approx": (0.22, 0.02),
     "equivcnp-exact": (0.64, 0.02),
     "equivcnp-approx": (0.69, 0.01),
+}
+EUROPE_CONTEXT: dict[str, Number] = {
+    "pttnp-none": (1.74, 0.01),
+    "pttnp-exact": (1.66, 0.01),
+    "pttnp-approx": (1.76, 0.01),
+    "convcnp-exact": (1.20, 0.02),
+    "convcnp-approx": (1.50, 0.01),
+    "relaxedconvcnp-approx": (1.29, 0.01),
+    "equivcnp-exact": (2.03, 0.01),
+    "equivcnp-approx": (2.05, 0.01),
+}
+US_CONTEXT: dict[str, Number] = {
+    "pttnp-exact": (1.28, 0.01),
+    "pttnp-approx": (1.47, 0.01),
+    "convcnp-exact": (0.34, 0.02),
+    "convcnp-approx": (0.97, 0.01),
+    "relaxedconvcnp-approx": (0.86, 0.01),
+    "equivcnp-exact": (1.76, 0.01),
+    "equivcnp-approx": (1.69, 0.01),
 }
 
 

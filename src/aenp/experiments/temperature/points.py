@@ -1,7 +1,7 @@
 """Surface air temperature at points (section 5.3 and appendix E.3)."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,10 +25,12 @@ from aenp.experiments.plane import (
 from aenp.experiments.temperature.effects import (
     EUROPE,
     EUROPE_BOX,
+    EUROPE_CONTEXT,
     LAND,
     SMALL_FIXED,
     TOPOGRAPHY,
     US,
+    US_CONTEXT,
     FieldExperiment,
     Grid,
     approximate,
@@ -66,7 +68,8 @@ SMALL_TRANSFORMER = FamilySetup(
     fourier=16,
 )
 MODELS: tuple[tuple[str, Symmetry], ...] = (*TRANSFORMERS, ("convcnp", "exact"), ("convcnp", "approx"))
-PAPER_TRANSFORMER = FamilySetup(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED)
+ALL_TARGETS = {"num_targets": None}
+PAPER_TRANSFORMER = FamilySetup(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED, tasks=ALL_TARGETS)
 
 
 def _of_models(numbers: Mapping[str, Number]) -> dict[str, Number]:
@@ -125,10 +128,19 @@ class PointTemperature(FieldExperiment):
             ),
             "convcnp": FamilySetup(Recipe(steps=800), SMALL_UNET | OFF_GRID, SMALL_FIXED),
         },
-        "paper": {"pttnp": PAPER_TRANSFORMER, "convcnp": FamilySetup(PAPER, PAPER_UNET | OFF_GRID, PAPER_FIXED)},
+        "paper": {
+            "pttnp": PAPER_TRANSFORMER,
+            "convcnp": FamilySetup(PAPER, PAPER_UNET | OFF_GRID, PAPER_FIXED, tasks=ALL_TARGETS),
+        },
     }
-    paper = {"Europe": _of_models(EUROPE), "elsewhere": _of_models(US)}  # noqa: RUF012
+    paper = {  # noqa: RUF012
+        "Europe": _of_models(EUROPE),
+        "elsewhere": _of_models(US),
+        "context, Europe": _of_models(EUROPE_CONTEXT),
+        "context, elsewhere": _of_models(US_CONTEXT),
+    }
     paper_tests = {"elsewhere": "US", "Europe, 2010": "Europe"}  # noqa: RUF012
+    outside: ClassVar[Sequence[str]] = ("elsewhere",)
     remark = """\
 These are daily means of ERA5 at the nodes nearest to stations: trained on 2006 to 2009, tested on 2010. *Elsewhere*
 lies west of 10° E or north of 60° N. The paper has hourly WFDE5 on the grid, and the US in place of *elsewhere*: its
@@ -157,7 +169,7 @@ columns show what it found there and are not a target for ours."""
         return replace(self._windows(self._train), num_targets=256)
 
     def validation(self) -> tuple[list[Task], None]:
-        held_out = self._windows(self._points(VALIDATION))
+        held_out = self._windows(self._validation)
         return [held_out.batch(16, index, seed=0) for index in range(4)], None
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
@@ -225,6 +237,10 @@ columns show what it found there and are not a target for ours."""
     @property
     def _train(self) -> Points:
         return self._points(TRAIN)
+
+    @property
+    def _validation(self) -> Points:
+        return self._points(VALIDATION)
 
     def _points(self, period: tuple[str, str], inside: bool = True) -> Points:
         """The points in the paper's box, or west or north of it, in a period."""

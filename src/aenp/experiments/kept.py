@@ -1,0 +1,60 @@
+"""Kept scores: what a reproduction has computed, so that one that was stopped goes on from there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
+from torch import Tensor
+
+from aenp.evaluation.scores import Stratum
+from aenp.saving import checksum, written_whole
+
+PACKAGE = Path(__file__).parents[1]
+FOLDER = ".scores"
+"Where scores are kept, beside the page that shows them."
+SCORING = ("*.py", "nn/*.py", "models/*.py", "evaluation/*.py", "experiments/*/*.py")
+"The code on which scores depend; that of test tasks and of training shows in the tasks and in the weights."
+
+
+def kept(folder: Path | None, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The values in the folder's file of this key or, where there is none or it is damaged, computed and kept there.
+
+    They are numbered in the file, which does not keep their order.
+    """
+    if folder is None:
+        return compute()
+    file = folder / f"{key}.safetensors"
+    try:
+        return {name.split(" ", 1)[1]: value for name, value in sorted(load_file(file).items())}
+    except (FileNotFoundError, SafetensorError):
+        values = compute()
+    numbered = {f"{number:03} {name}": value for number, (name, value) in enumerate(values.items())}
+    with written_whole(file) as temporary:
+        temporary.write_bytes(serialise(numbered))
+    return values
+
+
+def tasks_key(strata: Sequence[Stratum], **facts: object) -> str:
+    """What scores on these tasks depend on beside the model: the tasks, the code that scores, and the facts given."""
+    tensors = {
+        f"{number} {field.name}": value
+        for number, stratum in enumerate(strata)
+        for field in fields(stratum.task)
+        if (value := getattr(stratum.task, field.name)) is not None
+    }
+    return checksum({"code": code_key(SCORING), "torch": torch.__version__, **facts}, tensors)
+
+
+@cache
+def code_key(patterns: tuple[str, ...] = ("**/*.py",)) -> str:
+    """SHA-256 of the files of this package that match."""
+    digest = sha256()
+    for file in sorted(file for pattern in patterns for file in PACKAGE.glob(pattern)):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
