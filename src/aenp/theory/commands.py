@@ -1,5 +1,6 @@
 """The command that compares the constructions of the theorems with their bounds."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,26 +59,28 @@ def theory(out: Path = Path("theory")) -> None:
         out: directory of the picture, theory.png.
     """
     check_place(out, is_directory=True)
-    compact, other = linear_rows(smoothing(POINTS, 0.08, 0.04)), linear_rows(multiplication(POINTS))
-    nonlinear = nonlinear_rows()
+    compact, other = (
+        linear_rows(operator, SIZES) for operator in (smoothing(POINTS, 0.08, 0.04), multiplication(POINTS))
+    )
+    nonlinear = nonlinear_rows(WIDTHS)
     print(TABLES.format(linear=linear_table(compact, other), nonlinear=nonlinear_table(nonlinear)))
     print(draw(compact, other, nonlinear, out / "theory.png"))
 
 
-def linear_rows(operator: Float[ndarray, "points points"]) -> list[Row]:
-    """Errors of theorem 2 beside the Hilbert–Schmidt norm of what is left out."""
+def linear_rows(operator: Float[ndarray, "points points"], sizes: Sequence[int]) -> list[Row]:
+    """Errors of theorem 2 for each n beside the Hilbert–Schmidt norm of what is left out."""
     rows = []
-    for n in SIZES:
+    for n in sizes:
         made = linear_approximation(operator, n)
         rows.append(Row(n, 0.0, len(made.fixed_inputs), linear_error(operator, made), linear_bound(operator, n)))
     return rows
 
 
-def nonlinear_rows() -> list[Row]:
-    """The largest errors of theorem 3 among functions of norm 1, beside its bound."""
+def nonlinear_rows(widths: Mapping[int, Sequence[float]]) -> list[Row]:
+    """The largest errors of theorem 3 among functions of norm 1 for each n and h, beside its bound."""
     operator, functions = SmoothedRoot(smoothing(COARSE, 0.2, 0.1)), functions_of_norm(1, COARSE, FUNCTIONS, seed=0)
     rows = []
-    for n, width in ((n, width) for n, widths in WIDTHS.items() for width in widths):
+    for n, width in ((n, width) for n, each in widths.items() for width in each):
         made = nonlinear_approximation(operator, COARSE, n, radius=1, width=width)
         error = largest_error(operator, made, functions)
         rows.append(Row(n, width, len(made.fixed_inputs), error, operator.bound(n, 1, width)))
