@@ -7,7 +7,7 @@ reproduce: .venv/installed
 	$(BIN)/aenp reproduce gp
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ SMOKE = ".venv/bin/aenp data smoke --num 6000 --out smoke.zarr"
 SHIP = ".venv/bin/python -m aenp.experiments.shipping"
 COMMANDS = {
     "reproduce": [".venv/bin/aenp reproduce gp"],
-    "test": [".venv/bin/python -m pytest -q -n 2"],
+    "test": [".venv/bin/python -m pytest -q -n 2 --dist worksteal"],
     "lint": [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"],
     "docs": [".venv/bin/aenp families > docs/models.md"],
     "benchmark": [".venv/bin/python -m benchmarks"],
