@@ -7,7 +7,7 @@ reproduce: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the t
 	$(BIN)/aenp reproduce $(if $(DATA),--data $(DATA))
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: .venv/installed
 	$(BIN)/ruff check .

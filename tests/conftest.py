@@ -10,7 +10,9 @@ import torch
 from jaxtyping import install_import_hook
 
 install_import_hook("aenp", "typechecker.check")
-torch.set_num_threads(int(os.environ.get("AENP_TEST_THREADS", "1")))
+THREADS = os.environ.get("AENP_TEST_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", THREADS)  # of the programs that tests start
+torch.set_num_threads(int(THREADS))
 
 import tiny  # noqa: E402
 from aenp import cli  # noqa: E402

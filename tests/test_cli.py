@@ -21,6 +21,12 @@ from aenp.shipped import commands, shipped
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
 
+@pytest.fixture
+def few_strata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test tasks of the 1-D experiment with three sizes of context, because its oracles take long."""
+    monkeypatch.setattr("aenp.experiments.gp.experiment.SIZES", (1, 5, 30))
+
+
 @pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
 def test_help_has_an_example(command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -75,16 +81,18 @@ def test_models_has_whole_names_and_aligned_numbers(
     assert all(row[:end].split()[1] == f"{shipped()[name]['parameters']:,}" for name, row in rows.items())
 
 
+@pytest.mark.usefixtures("few_strata")
 def test_evaluate_as_json(call: Callable[..., str]) -> None:
-    result = json.loads(call("evaluate", "gp", "--model", "tnp", "--symmetry", "approx", "--tasks", 128, "--json"))
+    result = json.loads(call("evaluate", "gp", "--model", "tnp", "--symmetry", "approx", "--tasks", 8, "--json"))
     scores = result["models"]["tnp-approx"]
     for test in ("in distribution", "out of distribution"):
-        assert result["tasks"][test] == 128
+        assert result["tasks"][test] == 9
         assert set(scores[test]) >= {"loglik", "context_loglik", "crps", "coverage_50", "coverage_90", "coverage_95"}
         assert set(scores[test]["gap"]) == set(result["oracles"])
         assert set(scores[test]["loglik"]) == {"mean", "standard_error"}
 
 
+@pytest.mark.usefixtures("few_strata")
 def test_train_stop_and_evaluate_own_weights(call: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     train = ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--threads", 1, "--out", out)
@@ -95,7 +103,7 @@ def test_train_stop_and_evaluate_own_weights(call: Callable[..., str], tmp_path:
     first, second = facts["command"].split(" && ")
     assert first == "aenp train gp --model tnp --symmetry exact --steps 2 --threads 1"
     assert second == f"aenp train gp --out {out} --resume --steps 3"
-    page = call("evaluate", "gp", "--weights", out / "model.safetensors", "--tasks", 128)
+    page = call("evaluate", "gp", "--weights", out / "model.safetensors", "--tasks", 6)
     assert "TNP (T)" in page and "Bayes-optimal" in page
 
 
@@ -145,8 +153,9 @@ def test_plot(call: Callable[..., str], tmp_path: Path) -> None:
     assert all(Path(file).stat().st_size > 50_000 for file in files)
 
 
+@pytest.mark.usefixtures("few_strata")
 def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp_path: Path) -> None:
-    page = call("reproduce", "gp", "--tasks", 128, "--out", tmp_path)
+    page = call("reproduce", "gp", "--tasks", 6, "--out", tmp_path)
     assert (tmp_path / "README.md").read_text() == page.removesuffix("\n")
     assert list(json.loads((tmp_path / "results.json").read_text())["models"]) == [
         key(*model) for model in Gibbs.models
@@ -176,11 +185,20 @@ def test_reproduce_writes_page_numbers_and_figures(call: Callable[..., str], tmp
         (("evaluate", "gp", "--model", "cnp", "--symmetry", "none"), "no model 'gp/cnp-none' is shipped"),
     ],
 )
-def test_errors_are_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from aenp.cli import main; main()", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("aenp: ") and message in done.stderr and len(done.stderr.splitlines()) == 1
+def test_errors_are_one_line(
+    words: tuple[str, ...],
+    message: str,
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        call(*words)
+    printed, error = capsys.readouterr()
+    assert (stop.value.code, printed) == (2, "")
+    assert error.startswith("aenp: ") and message in error and len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("coloured", [False, True])

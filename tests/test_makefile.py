@@ -26,7 +26,7 @@ SHIP = ".venv/bin/python -m aenp.experiments.shipping"
 COMMANDS = {
     "reproduce": [".venv/bin/aenp reproduce"],
     "reproduce DATA=climate": [".venv/bin/aenp reproduce --data climate"],
-    "test": [".venv/bin/python -m pytest -q -n 2"],
+    "test": [".venv/bin/python -m pytest -q -n 2 --dist worksteal"],
     "lint": [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"],
     "docs": [".venv/bin/aenp families > docs/models.md"],
     "benchmark": [".venv/bin/python -m benchmarks"],

@@ -82,9 +82,9 @@ def test_an_approximate_model_is_compared_with_its_equivariant_part() -> None:
     assert table.loc["model", "rmse"] != table.loc["equivariant part", "rmse"]
 
 
-def test_times_of_one_day_count_once_in_standard_errors() -> None:
+def test_times_of_one_day_count_once_in_standard_errors(result: Validation) -> None:
     """Hours of one day resemble each other: a copy of each time makes no error smaller."""
-    once = gp_model().validate(DATA, days=DAYS).predictions
+    once = result.predictions
     twice = pd.concat([once, once.assign(time=once["time"] + pd.Timedelta("6h"))])
     tables = [Validation(rows, "t2m", "K").table for rows in (once, twice)]
     assert np.allclose(tables[0], tables[1])

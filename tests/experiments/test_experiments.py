@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -21,6 +22,11 @@ EXPERIMENTS = experiments()
 CASES = [(name, *model) for name, experiment in EXPERIMENTS.items() for model in experiment.models]
 SYMMETRIES = ("none", "exact", "approx")
 SHIPPED = [f"{name}/{key(*model)}" for name, experiment in EXPERIMENTS.items() for model in experiment.models]
+
+
+@cache
+def pretrained(name: str) -> NeuralProcess:
+    return process_of(aenp.pretrained(name))
 
 
 @pytest.mark.parametrize("preset", ["cpu", "paper"])
@@ -84,7 +90,7 @@ def test_the_paper_preset_has_contexts_of_different_sizes_in_a_batch() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_models_are_complete(name: str) -> None:
-    model, facts = process_of(aenp.pretrained(name)), shipped()[name]
+    model, facts = pretrained(name), shipped()[name]
     experiment, model_name = name.split("/")
     assert parameter_count(model) == facts["parameters"]
     assert facts["finished"] and facts["minutes"] <= EXPERIMENTS[experiment].max_minutes
@@ -110,19 +116,19 @@ def task_for(model: NeuralProcess) -> Task:
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if not name.endswith("none")])
-@pytest.mark.parametrize("size", [0.337, 100.0, 1e6])
-def test_trained_models_are_equivariant(name: str, size: float) -> None:
+@torch.no_grad()
+def test_trained_models_are_equivariant(name: str) -> None:
     """After training as before: off the lattice, and far away; on the line EquivCNP to reflections too."""
-    model = process_of(aenp.pretrained(name))
+    model = pretrained(name)
     task = task_for(model)
-    shift = Translation(model.dim_x).element(torch.full((model.dim_x,), size, dtype=torch.float64))
+    near, far = (Translation(model.dim_x).element(torch.full((model.dim_x,), size).double()) for size in (0.337, 1e6))
     with model.equivariant():
-        assert equivariance_error(model, task, shift) < 1e-4
+        assert max(equivariance_error(model, task, shift) for shift in (near, far)) < 1e-4
         if model.symmetry_group == "E" and model.dim_x == 1:
             mirror = Motion(-torch.eye(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
             assert equivariance_error(model, task, mirror) < 1e-4
     if model.symmetry == "approx":
-        assert equivariance_error(model, task, shift) > 1e-3
+        assert min(equivariance_error(model, task, shift) for shift in (near, far)) > 1e-3
 
 
 def test_an_unknown_shipped_model_raises_an_error_that_names_the_known_ones() -> None:

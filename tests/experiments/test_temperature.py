@@ -152,6 +152,7 @@ def test_late_days_are_those_after_the_24th() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("climate", ["tiny"], indirect=True)
 @pytest.mark.parametrize("experiment", ["era5-2d", "era5-points-2d", "era5-4d"])
 def test_from_data_to_scores_and_maps(climate: Path, experiment: str, call: Callable[..., str], tmp_path: Path) -> None:
     weights = tmp_path / "run" / "model.safetensors"

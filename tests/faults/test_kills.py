@@ -2,7 +2,6 @@
 
 import os
 import resource
-import runpy
 import shutil
 import signal
 import sys
@@ -21,16 +20,18 @@ import pandas as pd
 import pytest
 import torch
 import zarr
+from test_training import SOURCE, small_model
 
 from aenp import PTTNP, cli, load
 from aenp.earth.field_model import FieldModel
 from aenp.experiments.smoke.simulator import Box
 from aenp.experiments.smoke.store import CHUNK, generate
+from aenp.training import loop
+from aenp.training.recipe import Recipe
 from frames import frame
 
 pytestmark = pytest.mark.slow
 
-TRAINING = Path(__file__).parents[1] / "training" / "training_script.py"
 SMALL = Box(size=32, obstacle=(16.0, 25.0), obstacle_radius=4.0, inflow_y=3.0, steps=3)
 NUM = 3 * CHUNK + 5
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
@@ -40,7 +41,16 @@ WRITING = os.O_WRONLY | os.O_RDWR
 FORKS = get_context("forkserver")
 "Processes are forked from one that has imported everything, which takes longer than their jobs."
 FORKS.set_forkserver_preload(
-    ["pytest", "aenp.cli", "aenp.earth.maps", "aenp.training.loop", "aenp.experiments.smoke.store", "netCDF4"]
+    [
+        "pytest",
+        "aenp.earth.commands",
+        "aenp.earth.maps",
+        "aenp.experiments.commands",
+        "aenp.experiments.smoke.advection",
+        "aenp.training.loop",
+        "netCDF4",
+        "threadpoolctl",
+    ]
 )
 Job = Callable[[Path], None]
 
@@ -150,9 +160,9 @@ def files(place: Path) -> dict[str, bytes]:
 
 
 def train(out: Path) -> None:
-    resume = ["resume"] if (out / "last.ckpt").exists() else []
-    sys.argv = [str(TRAINING), str(out), "12", *resume]
-    runpy.run_path(str(TRAINING), run_name="__main__")
+    recipe, resume = Recipe(steps=12, batch_size=2, average=0.9), (out / "last.ckpt").exists()
+    outcome = loop.train(small_model(), SOURCE, recipe, out, resume=resume, checkpoint_seconds=0.0)
+    sys.exit(0 if outcome.finished else 130)
 
 
 def test_training(tmp_path: Path) -> None:
@@ -166,7 +176,7 @@ def test_training(tmp_path: Path) -> None:
     whole = tmp_path / "whole/run"
     assert exit_code(train, whole) == 0
     size = (whole / "last.ckpt").stat().st_size
-    for out in killed(train, "run", tmp_path, 20, 40, size, check):
+    for out in killed(train, "run", tmp_path, 16, 40, size, check):
         assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
@@ -188,7 +198,7 @@ def test_data_generation(tmp_path: Path) -> None:
                 assert np.array_equal(group["density"][rows], density[rows])
 
     size = max(len(content) for content in files(whole).values())
-    for out in killed(make_data, "smoke.zarr", tmp_path, 20, 60, size, check):
+    for out in killed(make_data, "smoke.zarr", tmp_path, 16, 60, size, check):
         assert files(out) == files(whole)
 
 

@@ -9,8 +9,9 @@ import torch
 import aenp
 from aenp import Task
 from aenp.evaluation.metrics import equivariance_error
+from aenp.models import FAMILIES
 from aenp.symmetry import D, Euclidean, Motion, Translation
-from catalogue import ATTENTION, CASES, DOMAIN, GRID, build, fixed, random_task, train
+from catalogue import ATTENTION, CASES, DOMAIN, EACH_KIND, GRID, KINDS, build, fixed, random_task, train
 from test_package import python
 
 EVERY = list(CASES)
@@ -26,33 +27,43 @@ def each(keys):
 
 
 def assert_same(prediction, other, tolerance=1e-5):
-    for value, expected in ((prediction.mean, other.mean), (prediction.stddev, other.stddev)):
+    for value, expected in zip(moments_of(prediction), moments_of(other), strict=True):
         torch.testing.assert_close(
             value.to(expected.dtype), expected, rtol=tolerance, atol=tolerance * expected.abs().max().item()
         )
+
+
+def moments_of(prediction):
+    return prediction.mean, prediction.stddev
 
 
 def differs(prediction, other):
     return (prediction.mean - other.mean).abs().max() > 1e-4 * other.mean.abs().max()
 
 
+def test_each_family_at_every_symmetry_is_a_kind():
+    models = [build(*key) for key in EACH_KIND]
+    assert {(model.family, model.symmetry) for model in models} == {
+        (name, symmetry) for name, family in FAMILIES.items() for symmetry in family.symmetries
+    }
+
+
 @each(EVERY)
-@pytest.mark.parametrize("context", [0, 1, 40])
-def test_shapes_values_and_gradients(name, dim_x, context):
+def test_shapes_values_and_gradients(name, dim_x):
     model = build(name, dim_x).train()
     if model.fixed_inputs is not None:
         model.fixed_inputs.dropout = 0.0
-    task = random_task(dim_x, context)
-    prediction = model(task)
-    assert prediction.mean.shape == prediction.stddev.shape == prediction.log_prob(task.yt).shape == (3, 7, 2)
-    score = aenp.loglik(model, task)
-    assert score.shape == (3,)
-    score.mean().backward()
-    gradients = {key: p.grad for key, p in model.named_parameters() if p.requires_grad}
-    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients.values())
-    if context > 1:
-        idle = [key for key, gradient in gradients.items() if gradient is None or not gradient.any()]
-        assert not idle, f"parameters that nothing depends on: {idle}"
+    for context in (0, 1, 40):
+        task = random_task(dim_x, context)
+        prediction = model(task)
+        assert prediction.mean.shape == prediction.stddev.shape == prediction.log_prob(task.yt).shape == (3, 7, 2)
+        score = aenp.loglik(model, task)
+        assert score.shape == (3,)
+        model.zero_grad()
+        score.mean().backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    idle = [key for key, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert not idle, f"parameters that nothing depends on: {idle}"
 
 
 @each(PLANE)
@@ -70,16 +81,18 @@ def test_two_points_in_either_order(name, dim_x):
 
 
 @each(EVERY)
-@pytest.mark.parametrize("left", [0, 1, 5])
-def test_masked_points_are_ignored(name, dim_x, left):
+def test_masked_points_are_ignored(name, dim_x):
+    """Of the tasks none, one and five points are left, by a mask or because the others have no output."""
     model, task = build(name, dim_x), random_task(dim_x)
-    mask = torch.zeros(3, 9, dtype=torch.bool)
-    mask[:, torch.randperm(9)[:left]] = True
+    mask = (torch.arange(9) < torch.tensor([[0], [1], [5]]))[:, torch.randperm(9)]
     far = torch.where(mask[..., None], task.xc, 1e5)
-    kept = [task.xc[mask].view(3, left, dim_x), task.yc[mask].view(3, left, 2)]
-    assert_same(model(Task(far, task.yc, task.xt, context_mask=mask)), model(*kept, task.xt))
     missing = torch.where(mask[..., None], task.yc, torch.nan)
-    assert_same(model(far, missing, task.xt), model(*kept, task.xt))
+    alone = [model(one.xc[:, seen], one.yc[:, seen], one.xt) for one, seen in zip(task, mask, strict=True)]
+    expected = torch.distributions.Normal(
+        *(torch.cat(moments) for moments in zip(*map(moments_of, alone), strict=True))
+    )
+    assert_same(model(Task(far, task.yc, task.xt, context_mask=mask)), expected)
+    assert_same(model(far, missing, task.xt), expected)
 
 
 @each(EVERY)
@@ -112,11 +125,9 @@ def test_further_targets_do_not_change_the_others(name, dim_x):
 
 
 @each(SYMMETRIC)
-@pytest.mark.parametrize("trained", [False, True], ids=["random", "trained"])
-def test_translations(name, dim_x, trained):
+def test_translations(name, dim_x):
     model, task = build(name, dim_x), random_task(dim_x)
-    if trained:
-        train(model)
+    train(model)
     generator = torch.Generator().manual_seed(3)
     with model.equivariant():
         for size in SHIFTS:
@@ -138,10 +149,10 @@ def test_translations_of_gridded_data(name, dim_x):
 
 
 def lattice_motions(model):
-    """The rotations and reflections of the model's group that a lattice represents exactly, about a centre."""
+    """A rotation and a reflection of the model's group that a lattice represents exactly, about a centre."""
     centre = torch.tensor([31.7, -2.9, 4.1, 0.3], dtype=torch.float64)[: model.dim_x]
     if model.dim_x == 2:
-        elements = D(4).elements()[: 4 if model.symmetry_group == "SE" else 8]
+        elements = D(4).elements()[1 : 4 if model.symmetry_group == "SE" else 8 : 4]
     else:
         mirror = -torch.eye(model.dim_x, dtype=torch.float64)
         elements = [Motion(mirror, torch.zeros(model.dim_x, dtype=torch.float64))]
@@ -149,13 +160,11 @@ def lattice_motions(model):
 
 
 @each(MOTIONS)
-@pytest.mark.parametrize("trained", [False, True], ids=["random", "trained"])
 @pytest.mark.parametrize("gridded", [False, True], ids=["scattered", "gridded"])
-def test_rotations_and_reflections_of_the_lattice(name, dim_x, trained, gridded):
+def test_rotations_and_reflections_of_the_lattice(name, dim_x, gridded):
     """Rotations by 90° and, except for C8, reflections, about any centre."""
     model, task = build(name, dim_x), random_task(dim_x)
-    if trained:
-        train(model)
+    train(model)
     if gridded:
         task = Task((8 * task.xc).round() / 8, task.yc, (8 * task.xt).round() / 8)
     with model.equivariant():
@@ -184,7 +193,7 @@ def test_equivcnp_does_not_pool_where_that_breaks_its_symmetry():
         aenp.EquivCNP(1, 1, network="unet", on_grid=True)
 
 
-@pytest.mark.parametrize("group", ["C4", "C8", "D4", "D8"])
+@pytest.mark.parametrize("group", ["C4", "D8"])
 @pytest.mark.parametrize("points", [1, 2, 4, 12, 40])
 def test_group_u_nets_turn_with_data_on_the_grid(group, points):
     """Also where the mean of the context lies halfway between two nodes, as that of two or four neighbours may."""
@@ -192,7 +201,7 @@ def test_group_u_nets_turn_with_data_on_the_grid(group, points):
     options = {"points_per_unit": 4.0, "on_grid": True, "network": "unet", "margin": 0, **GRID}
     model = aenp.EquivCNP(2, 1, group=group, **options).double()
     nodes = torch.cartesian_prod(*[torch.arange(9, dtype=torch.float64)] * 2)
-    for _ in range(5):
+    for _ in range(3):
         order = torch.randperm(81)
         task = Task(nodes[order[:points]][None] / 4, torch.randn(1, points, 1).double(), nodes[None] / 4)
         elements = D(4).elements()[: 4 if group.startswith("C") else 8]
@@ -238,16 +247,16 @@ def test_without_fixed_inputs_a_model_is_the_exact_one(name, dim_x):
     assert differs(model(task), twin(task))
 
 
-@each(EVERY)
+@each([key for key in EVERY if key[1] == 1 or key[0] in KINDS])
 def test_saved_and_loaded_bit_for_bit(name, dim_x, tmp_path):
     model, task = build(name, dim_x), random_task(dim_x)
     aenp.save(model, tmp_path / "model.safetensors")
     loaded = aenp.load(tmp_path / "model.safetensors")
     assert loaded.label == model.label
-    for other in (loaded, copy.deepcopy(model)):
-        for place in (task, task.shift(20.0)):
-            assert torch.equal(other(place).mean, model(place).mean)
-            assert torch.equal(other(place).stddev, model(place).stddev)
+    for place in (task, task.shift(20.0)):
+        expected = model(place)
+        for found in (loaded(place), copy.deepcopy(model)(place)):
+            assert torch.equal(found.mean, expected.mean) and torch.equal(found.stddev, expected.stddev)
 
 
 @each(PLANE)
@@ -312,7 +321,7 @@ def test_data_on_a_grid(dim_x):
         assert_same(model(rough), model(large), tolerance=1e-4)
 
 
-@each(PLANE)
+@each([key for key in PLANE if key[0] in KINDS])
 def test_mixed_precision(name, dim_x):
     """In bfloat16 nearly the same, also on a grid of more cells than it can count, and in float16 with gradients."""
     model, task = build(name, dim_x), random_task(dim_x)
@@ -328,7 +337,7 @@ def test_mixed_precision(name, dim_x):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-@each([key for key in PLANE if key[1] == 1])
+@each(EACH_KIND)
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
 def test_weights_of_half_precision_are_refused(name, dim_x, precision):
     model, task = build(name, dim_x).to(precision), random_task(dim_x)

@@ -20,12 +20,11 @@ from aenp.theory import (
     project,
     rotate,
 )
+from aenp.theory.commands import linear_rows, nonlinear_rows
 from aenp.theory.examples import (
     SmoothedRoot,
     functions_of_norm,
     largest_error,
-    linear_bound,
-    linear_error,
     multiplication,
     operator_norm,
     smoothing,
@@ -124,20 +123,18 @@ def test_theorem_2_has_2n_fixed_inputs_and_projects_the_operator() -> None:
 
 def test_errors_of_a_compact_operator_fall_below_the_bound() -> None:
     operator, sizes = smoothing(65, 0.08, 0.04), (1, 9, 17, 25, 33)
-    errors = [linear_error(operator, linear_approximation(operator, n)) for n in sizes]
-    bounds = [linear_bound(operator, n) for n in sizes]
+    rows = linear_rows(operator, sizes)
     best = np.linalg.svd(operator, compute_uv=False)[list(sizes)]
-    assert all(after < before / 2 for before, after in pairwise(errors)) and errors[-1] < 1e-3
-    assert all(low - 1e-12 <= error <= high for low, error, high in zip(best, errors, bounds, strict=True))
+    assert all(after.error < before.error / 2 for before, after in pairwise(rows)) and rows[-1].error < 1e-3
+    assert all(low - 1e-12 <= row.error <= row.bound for low, row in zip(best, rows, strict=True))
 
 
 @pytest.mark.parametrize("points", [33, 129])
 def test_errors_of_multiplication_do_not_fall(points: int) -> None:
     """Up to half of all waves, on any grid, the error is the operator's own norm."""
     operator = multiplication(points)
-    for n in (1, points // 4, points // 2):
-        error = linear_error(operator, linear_approximation(operator, n))
-        assert error == pytest.approx(operator_norm(operator), rel=0.02)
+    for row in linear_rows(operator, (1, points // 4, points // 2)):
+        assert row.error == pytest.approx(operator_norm(operator), rel=0.02)
 
 
 def test_the_smoothed_root_is_hoelder_continuous_and_not_linear() -> None:
@@ -157,12 +154,9 @@ def test_every_function_is_near_the_lattice() -> None:
 
 
 def test_errors_of_a_nonlinear_operator_are_below_the_bound_and_fall() -> None:
-    operator, functions = root(), functions_of_norm(1, POINTS, 20, seed=0)
-    errors = {}
-    for n, width in ((1, 1.0), (1, 0.125), (3, 1.0), (3, 0.5), (3, 0.25)):
-        made = nonlinear_approximation(operator, POINTS, n, radius=1, width=width)
-        errors[n, width] = largest_error(operator, made, functions)
-        assert errors[n, width] <= operator.bound(n, 1, width)
+    rows = nonlinear_rows({1: (1.0, 0.125), 3: (1.0, 0.5, 0.25)})
+    errors = {(row.n, row.width): row.error for row in rows}
+    assert all(row.error <= row.bound for row in rows)
     assert errors[3, 0.25] < 0.75 * errors[3, 0.5] < 0.75 * 0.75 * errors[3, 1.0] < errors[1, 0.125]
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
@@ -31,7 +30,6 @@ from aenp.training.recipe import Recipe
 
 SOURCE = GibbsTasks(num_context=(1, 4), num_targets=4, equal_sizes=True)
 RECIPE = Recipe(steps=6, batch_size=2)
-SCRIPT = Path(__file__).with_name("training_script.py")
 
 
 def small_model(approximate: bool = True) -> TNP:
@@ -42,46 +40,6 @@ def small_model(approximate: bool = True) -> TNP:
 
 def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
-
-
-def start(*arguments: object) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, str(SCRIPT), *map(str, arguments)])
-
-
-def until_saved(run: "subprocess.Popen[bytes]", out: Path) -> None:
-    while not (out / "last.ckpt").exists():
-        assert run.poll() is None
-        time.sleep(0.01)
-    time.sleep(0.1)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole")
-    assert start(out, 200).wait(600) == 0
-    return out / "model.safetensors"
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_ends_bit_for_bit_the_same(tmp_path: Path, uninterrupted: Path) -> None:
-    run = start(tmp_path, 200)
-    until_saved(run, tmp_path)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait(600) == -signal.SIGKILL
-    assert 0 < torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"] < 200
-    assert start(tmp_path, 200, "resume").wait(600) == 0
-    assert equal(load(tmp_path / "model.safetensors"), load(uninterrupted))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_saves_and_resumes_bit_for_bit(tmp_path: Path, uninterrupted: Path, number: int) -> None:
-    run = start(tmp_path, 200)
-    until_saved(run, tmp_path)
-    run.send_signal(number)
-    assert run.wait(600) == 130
-    assert start(tmp_path, 200, "resume").wait(600) == 0
-    assert equal(load(tmp_path / "model.safetensors"), load(uninterrupted))
 
 
 def test_terminated_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

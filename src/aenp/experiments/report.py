@@ -121,6 +121,8 @@ class Comparison:
         console = Console(stderr=True)
         with console.status("making the test tasks") if console.is_terminal else nullcontext():
             tests = experiment.tests(tasks, seed)
+        for model in models.values():
+            model.task(next(iter(tests.values()))[0].task)  # an unsuitable one is noticed before the oracles are scored
         self.tasks = {test: sum(len(stratum.task) for stratum in strata) for test, strata in tests.items()}
         self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
         self.oracles: dict[str, dict[str, TaskValues]] = {}

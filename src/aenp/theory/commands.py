@@ -1,5 +1,6 @@
 """The command that compares the constructions of the theorems with their bounds."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,7 +64,7 @@ class Approximations(NamedTuple):
 def approximations() -> Approximations:
     """The approximations that the tables and the picture show."""
     compact, other = smoothing(POINTS, 0.08, 0.04), multiplication(POINTS)
-    return Approximations(linear_rows(compact), linear_rows(other), nonlinear_rows())
+    return Approximations(linear_rows(compact, SIZES), linear_rows(other, SIZES), nonlinear_rows(WIDTHS))
 
 
 def theory(out: Path = Path("theory")) -> None:
@@ -80,20 +81,20 @@ def theory(out: Path = Path("theory")) -> None:
     print(draw(*results, out / "theory.png"))
 
 
-def linear_rows(operator: Float[ndarray, "points points"]) -> list[Row]:
-    """Errors of theorem 2 beside the Hilbert–Schmidt norm of what is left out."""
+def linear_rows(operator: Float[ndarray, "points points"], sizes: Sequence[int]) -> list[Row]:
+    """Errors of theorem 2 for each n beside the Hilbert–Schmidt norm of what is left out."""
     rows = []
-    for n in SIZES:
+    for n in sizes:
         made = linear_approximation(operator, n)
         rows.append(Row(n, 0.0, len(made.fixed_inputs), linear_error(operator, made), linear_bound(operator, n)))
     return rows
 
 
-def nonlinear_rows() -> list[Row]:
-    """The largest errors of theorem 3 among functions of norm 1, beside its bound."""
+def nonlinear_rows(widths: Mapping[int, Sequence[float]]) -> list[Row]:
+    """The largest errors of theorem 3 among functions of norm 1 for each n and h, beside its bound."""
     operator, functions = SmoothedRoot(smoothing(COARSE, 0.2, 0.1)), functions_of_norm(1, COARSE, FUNCTIONS, seed=0)
     rows = []
-    for n, width in ((n, width) for n, widths in WIDTHS.items() for width in widths):
+    for n, width in ((n, width) for n, each in widths.items() for width in each):
         made = nonlinear_approximation(operator, COARSE, n, radius=1, width=width)
         error = largest_error(operator, made, functions)
         rows.append(Row(n, width, len(made.fixed_inputs), error, operator.bound(n, 1, width)))
