@@ -175,7 +175,7 @@ def test_runs_may_change_the_fixed_inputs_and_the_group() -> None:
         ),
         (
             ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--group", "C8"),
-            "group is for --model equivcnp, the only one that knows rotations; got tnp",
+            "group is for --model equivcnp, which alone is equivariant to rotations; got tnp",
         ),
         (
             ("train", "gp", "--model", "tnp", "--symmetry", "approx", "--dropout", "2"),

@@ -50,8 +50,8 @@ PAGE = """\
 # Ablation in `{name}`: {title}
 
 Written by `{command}`, aenp {version}.
-{budget} for each run, where the paper has 500,000 steps on a GPU. Compare the rows with each other, not our scores with
-the paper's.
+{budget} for each run, where the paper has 500,000 steps on a GPU.
+Compare the rows with each other, not our scores with the paper's.
 
 Log-likelihoods are in nats per target point: the mean over seeds {seeds}, ± the standard deviation between them.
 All are of the same test tasks: {tasks}. *Gain* is that over the same model's
