@@ -47,7 +47,7 @@ def test_help_has_no_leftovers_of_the_code(
     assert not re.search(r"--(seed|threads|num-nodes|learning-rate) [A-Z]+ (of|machines|the largest)\b", told)
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "reproduce", "ablate"])
 def test_help_names_every_experiment(
     command: str, call: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,23 @@ def number(kind: type[int] | type[float], lower: float, upper: float, count: int
     return PrimitiveConstructorSpec(nargs, kind.__name__.upper(), read, lambda _: True, lambda value: [str(value)])
 
 
+def numbers(kind: type[int] | type[float], lower: float, upper: float) -> PrimitiveConstructorSpec[Any]:
+    """An option that takes numbers within these bounds, separated by commas."""
+
+    def read(given: list[str]) -> Any:
+        return tuple(number(kind, lower, upper).instance_from_str([each]) for each in given[0].split(","))
+
+    name = kind.__name__.upper()
+    return PrimitiveConstructorSpec(1, f"{name},...", read, lambda _: True, lambda value: [",".join(map(str, value))])
+
+
+def words() -> PrimitiveConstructorSpec[Any]:
+    """An option that takes words, separated by commas."""
+    return PrimitiveConstructorSpec(
+        1, "NAME,...", lambda given: tuple(given[0].split(",")), lambda _: True, lambda value: [",".join(value)]
+    )
+
+
 def optional(metavar: str | None = None) -> Any:
     """An option without a default value: its description tells what happens where it is left out."""
     return arg(metavar=metavar, help_behavior_hint="")
@@ -45,6 +62,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "steps": (1, 10**9),
     "minutes": (1e-3, 10**6),
     "learning_rate": (1e-12, 10**3),
+    "num_fixed": (1, 10**4),
+    "dropout": (0, 1),
     "seed": (0, 2**63 - 1),
     "threads": (1, 2**16),
     "devices": (1, 2**16),

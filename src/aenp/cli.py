@@ -24,10 +24,12 @@ COMMANDS = {
     "evaluate": ("aenp.experiments.commands", "score one model"),
     "plot": ("aenp.experiments.commands", "draw an experiment's figures"),
     "train": ("aenp.experiments.commands", "train a model of an experiment; Ctrl-C saves it, --resume continues it"),
+    "ablate": ("aenp.experiments.ablation", "train and score models that differ in one choice"),
     "data": ("aenp.experiments.commands", "make an experiment's data set"),
     "fit": ("aenp.earth.commands", "train a model on your own field or stations"),
     "predict": ("aenp.earth.commands", "predict a field from observations"),
     "validate": ("aenp.earth.commands", "compare a model with kriging on data that are held out"),
+    "test-symmetry": ("aenp.earth.commands", "test whether places differ in your data"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
     "theory": ("aenp.theory.commands", "the theorems' constructions, with their errors and bounds"),
 }
@@ -64,7 +66,7 @@ def main() -> None:
     """Runs a command; an error is printed on one line, or with --debug as a traceback."""
     words = [word for word in sys.argv[1:] if word != "--debug"]
     if not words or words[0] in ("-h", "--help"):
-        print(HELP.format(commands="\n".join(f"  {name:<10} {what}" for name, (_, what) in COMMANDS.items())))
+        print(HELP.format(commands="\n".join(f"  {name:<13} {what}" for name, (_, what) in COMMANDS.items())))
         return
     if words == ["--version"]:
         print(f"aenp {__version__}")
@@ -91,7 +93,7 @@ def parse(words: list[str]) -> Callable[[], None]:
         raise ValueError(f"unknown command {name!r}; choose from {', '.join(COMMANDS)}; see aenp --help")
     import tyro
 
-    function = getattr(import_module(COMMANDS[name][0]), name)
+    function = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
     bind: Callable[..., Any] = wraps(function)(lambda **arguments: partial(function, **arguments))
     markers = tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone
     read: Callable[..., Any] = partial(tyro.cli, bind, prog=f"aenp {name}", config=markers)

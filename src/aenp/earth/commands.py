@@ -1,13 +1,14 @@
-"""The commands for a scientist's own fields and stations: fit, predict, validate."""
+"""The commands for a scientist's own fields and stations: fit, predict, validate, test-symmetry."""
 
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from aenp.arguments import Count, File, Flag, Seed, Text, check_apart, check_place, number, optional
+from aenp.arguments import Count, File, Flag, OptionalCount, Seed, Text, check_apart, check_place, number, optional
+from aenp.earth.breaking import fit_pair, symmetry_test
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.output import check_output, write_prediction
@@ -173,6 +174,58 @@ def validate(
         print(out)
     if plot is not None:
         print(result.plot(plot))
+
+
+def test_symmetry(
+    data: Positional[Path],
+    approximate: Text = None,
+    exact: Text = None,
+    family: str = "convcnp",
+    minutes: float = 10.0,
+    steps: OptionalCount = None,
+    variable: Text = None,
+    region: Annotated[Region | None, optional("S N W E"), number(float, -360, 360, 4)] = None,
+    days: Annotated[Period | None, optional("FIRST LAST")] = None,
+    tasks: Count = 60,
+    seed: Seed = 0,
+    out: Path = Path("runs/symmetry"),
+    covariates: Files = (),
+) -> None:
+    """Test whether places differ in your data, in a way that breaks the symmetry of models that treat all alike.
+
+    An approximate and an exact model are fitted to the first 70 % of the dates and tested on the others. After Ctrl-C,
+    the same command continues.
+
+    Example: aenp test-symmetry t2m.nc --minutes 10
+
+    Args:
+        data: a field or a table of stations, as for `aenp fit`.
+        approximate: a model with local effects that `aenp fit` wrote, or its directory; by default one is fitted.
+        exact: an exact model to compare that one with; by default none.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp, of the models that are fitted.
+        minutes: how long to train each of them.
+        steps: a number of training steps, in place of minutes.
+        variable: name of the values; needed where there are several.
+        region: south, north, west, east in degrees; by default all of the data.
+        days: first and last date to test on; by default those after the training period.
+        tasks: number of times to test on, spread over the days.
+        seed: random seed of the training and of the choice of places and times.
+        out: directory for the runs of the two models.
+        covariates: files of what is known everywhere, such as topo.nc.
+    """
+    if exact is not None and approximate is None:
+        raise ValueError("--exact is compared with a model that --approximate names; give both, or neither")
+    given = [None if each is None else _field_model(each) for each in (approximate, exact)]
+    if approximate is None:
+        check_place(out, is_directory=True)
+        options = FitOptions(family, "approx", minutes, variable, region, None, steps, seed)
+        pair = fit_pair(out, data, options, covariates)
+        if not all(outcome.finished for _, outcome in pair):
+            print("Stopped. The same command continues.")
+            sys.exit(130)
+        given = [model for model, _ in pair]
+    common: dict[str, Any] = {"variable": variable, "region": region, "seed": seed}
+    print(symmetry_test(data, *given, days=days, tasks=tasks, covariates=covariates, **common))
 
 
 def _field_model(weights: str) -> FieldModel:

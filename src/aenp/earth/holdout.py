@@ -108,6 +108,15 @@ def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
     return Holdout(splits, history, rehearsals, note)
 
 
+def held_out_table(model: FieldModel, data: PointsLike, choice: Choice) -> pd.DataFrame:
+    """The observations of times like those that `hold_out` splits, without what baselines learn from."""
+    rng = np.random.default_rng(choice.seed)
+    source = _open(model, data, choice, rng)[0]
+    times = np.unique(source["time"])
+    tested = _periods(times, model.frame.period, choice.days, describe(data))[0]
+    return _table(model, source, _some(times[tested], choice.tasks, rng), choice)
+
+
 def _open(
     model: FieldModel, data: PointsLike, choice: Choice, rng: Generator
 ) -> tuple[pd.DataFrame | xr.DataArray, float | None]:

@@ -24,6 +24,8 @@ BEST = "Bayes-optimal"
 "The name of the oracle that no model can beat on average."
 Number = tuple[float, float]
 "A mean and its standard error, or an upper bound of the mean and NaN, where the paper prints a bound only."
+PaperAblation = Mapping[str, Mapping[str, Mapping[float, float]]]
+"Scores by column, then by family, then by the value that is varied."
 STRATA = 16
 
 
@@ -94,6 +96,8 @@ class Experiment(ABC):
 
     A column is the name of a test set, `context, ` and that name, or `deviation`.
     """
+    paper_ablations: ClassVar[Mapping[str, PaperAblation]] = {}
+    "The paper's log-likelihoods by the name of the ablation."
     paper_tests: ClassVar[Mapping[str, str]] = {}
     "The paper's test data, by column, where they differ from ours."
     outside: ClassVar[Sequence[str]] = ()
@@ -181,12 +185,19 @@ class Experiment(ABC):
         """The object that is saved for a trained model: by default the model itself."""
         return process
 
-    def model(self, family: str, symmetry: Symmetry, preset: Preset = "cpu", seed: int = 0) -> NeuralProcess:
-        """The model of `family` at `symmetry`, untrained."""
+    def model(
+        self,
+        family: str,
+        symmetry: Symmetry,
+        preset: Preset = "cpu",
+        seed: int = 0,
+        setup: FamilySetup | None = None,
+    ) -> NeuralProcess:
+        """The model of `family` at `symmetry`, untrained; `setup` is its size where it is not that of the preset."""
         if (family, symmetry) not in self.models:
             known = ", ".join(map(key, *zip(*self.models, strict=True)))
             raise ValueError(f"{self.name} has the models {known}; got {key(family, symmetry)}")
-        setting = self.setups[preset][family]
+        setting = setup or self.setups[preset][family]
         options = dict(setting.options)
         torch.manual_seed(seed)
         fixed_inputs = None

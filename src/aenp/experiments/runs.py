@@ -42,6 +42,10 @@ class RunConfig:
         steps: budget in steps; by default the preset's.
         minutes: budget in minutes, in place of steps; the learning rate then follows the clock.
         learning_rate: peak learning rate; by default the preset's.
+        num_fixed: number of fixed inputs of an approximate model; by default the preset's.
+        dropout: probability that they are dropped for a task in training; by default the preset's.
+        border: where they end: ours, which may lie within the training region, or paper, at its edge.
+        group: rotations of an equivcnp in the plane: C4, C8, D4 or D8; by default the preset's.
         seed: random seed of parameters, tasks and dropout.
         threads: threads per process; by default one for each core.
         devices: processes or GPUs on this machine, which share the work by DDP.
@@ -58,6 +62,10 @@ class RunConfig:
     steps: WholeNumber = None
     minutes: Annotated[float | None, optional("MINUTES")] = None
     learning_rate: Annotated[float | None, optional("RATE")] = None
+    num_fixed: WholeNumber = None
+    dropout: Annotated[float | None, optional("P")] = None
+    border: Literal["ours", "paper"] = "ours"
+    group: Annotated[Literal["C4", "C8", "D4", "D8"] | None, optional("{C4,C8,D4,D8}")] = None
     seed: int = 0
     threads: WholeNumber = None
     devices: int = 1
@@ -69,6 +77,14 @@ class RunConfig:
         experiment_class(self.experiment)
         if self.steps is not None and self.minutes is not None:
             raise ValueError("the budget is given in steps or in minutes; got both")
+        if self.symmetry in ("none", "exact") and (self.num_fixed, self.dropout, self.border) != (None, None, "ours"):
+            raise ValueError(
+                f"num_fixed, dropout and border are for --symmetry approx, which has fixed inputs; got {self.symmetry}"
+            )
+        if self.group is not None and self.model not in (None, "equivcnp"):
+            raise ValueError(
+                f"group is for --model equivcnp, which alone is equivariant to rotations; got {self.model}"
+            )
         self.machine()
 
     @staticmethod
@@ -114,8 +130,15 @@ class RunConfig:
 
     @property
     def setup(self) -> FamilySetup:
-        """The preset's sizes and training of the family."""
-        return experiment_class(self.experiment).setups[self.preset][str(self.model)]
+        """The preset's sizes and training of the family, with the requested changes."""
+        setup = experiment_class(self.experiment).setups[self.preset][str(self.model)]
+        fixed_inputs = {"num": self.num_fixed, "dropout": self.dropout}
+        changed = dict(setup.fixed_inputs) | {name: value for name, value in fixed_inputs.items() if value is not None}
+        if self.border == "paper":
+            changed.pop("domain", None)
+        return replace(
+            setup, fixed_inputs=changed, options={**setup.options, **({"group": self.group} if self.group else {})}
+        )
 
     def recipe(self) -> Recipe:
         """The preset's recipe, with the requested changes."""
@@ -179,7 +202,7 @@ def train_model(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     experiment = experiment_class(config.experiment)(None if config.data is None else Path(config.data), config.split)
-    model = experiment.model(str(config.model), symmetry, config.preset, config.seed)  # type: ignore[arg-type]
+    model = experiment.model(str(config.model), symmetry, config.preset, config.seed, config.setup)  # type: ignore[arg-type]
     source, recipe, (tasks, best) = experiment.source(), config.recipe(), experiment.validation()
     has_state = (out / CHECKPOINT).exists()
     if not resume and has_state:

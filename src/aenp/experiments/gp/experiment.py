@@ -118,6 +118,15 @@ oracles, and differences between models."""
         },
     }
 
+    paper_ablations = {  # noqa: RUF012
+        "fixed-inputs": {
+            "in distribution": {
+                "tnp": {0: -0.488, 1: -0.409, 2: -0.410, 4: -0.406, 8: -0.408, 16: -0.403},
+                "convcnp": {0: -0.499, 1: -0.451, 2: -0.439, 4: -0.430, 8: -0.433, 16: -0.432},
+            }
+        }
+    }
+
     def source(self) -> GibbsTasks:
         return GibbsTasks(equal_sizes=True)
 

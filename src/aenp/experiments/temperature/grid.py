@@ -56,6 +56,8 @@ RECIPE = Recipe(steps=1, batch_size=4, learning_rate=2e-3, optimiser="muon", exa
 CLOSE = {"values": "centred", "margin": 0}
 GROUP_UNET = {"group": "C4", "network": "unet", "layers": 5, "kernel": 5}
 FIXED = SMALL_FIXED | {"dropout": 0.5}
+EUROPE_BY_NUM = {"convcnp": {0: 1.11, 1: 1.19, 2: 1.19, 4: 1.20, 8: 1.20, 16: 1.20}}
+EUROPE_BY_DROPOUT, US_BY_DROPOUT = {"convcnp": {0.0: 1.19, 0.5: 1.16}}, {"convcnp": {0.0: -0.51, 0.5: 0.16}}
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,15 @@ class Temperature(FieldExperiment):
     }
     paper_tests = {"Italy": "Europe", "UK": "US"}  # noqa: RUF012
     outside = ("UK", "US")
+    paper_ablations = {  # noqa: RUF012
+        "fixed-inputs": {"Europe": EUROPE_BY_NUM, "Italy": EUROPE_BY_NUM},
+        "dropout": {
+            "Europe": EUROPE_BY_DROPOUT,
+            "US": US_BY_DROPOUT,
+            "Italy": EUROPE_BY_DROPOUT,
+            "UK": US_BY_DROPOUT,
+        },
+    }
     remark = """\
 The paper trains on other data: WFDE5, half a degree, all of Europe in 2018, with the US in 2019 to test on; its columns
 show what it found there and are not a target for ours. Weather lasts for more than a day, so the

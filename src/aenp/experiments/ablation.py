@@ -1,0 +1,371 @@
+"""Ablations: models that differ in one choice, each trained with several seeds, beside the paper's scores."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from aenp._version import __version__
+from aenp.arguments import Count, File, Seed, Text, check_place, numbers, optional, words
+from aenp.evaluation.scores import Stratum, blocks_of, model_values, oracle_values, summary
+from aenp.evaluation.tables import markdown_table
+from aenp.experiments import Experiment, experiment_class
+from aenp.experiments.experiment import process_of
+from aenp.experiments.runs import ExperimentName, RunConfig, WholeNumber, train_model
+from aenp.process import NeuralProcess
+from aenp.saving import load, written_whole
+from aenp.training.directory import MODEL
+
+What = Literal["fixed-inputs", "dropout", "border"]
+Value = int | float | str
+FAMILIES = ("tnp", "convcnp")
+"The families of the paper's ablations."
+NUM, DROPOUT, BORDERS = (0, 1, 2, 4, 8, 16), (0.0, 0.1, 0.5), ("ours", "paper")
+UNTOLD = ("experiment", "data", "threads")
+"Settings that do not tell two runs of an ablation apart, or are nobody else's business."
+
+TITLES = {"fixed-inputs": "number of fixed inputs", "dropout": "dropout of the fixed inputs", "border": "border"}
+SYMBOLS = {"fixed-inputs": "B", "dropout": "p", "border": "border"}
+NOTES = {
+    "fixed-inputs": """\
+B fixed inputs are mapped linearly to the channels of the network; with B = 0 the model is exactly equivariant. For the
+TNP, the paper calls its number of Fourier coefficients B too; ours has the same Fourier features at every B.""",
+    "dropout": """\
+p is the probability that the fixed inputs are zero for a whole task in training. With p = 0 the network without them is
+trained only where the domain of the fixed inputs is left.""",
+    "border": """\
+Outside their domain the fixed inputs are zero. The paper's domain is the whole training region, so that a model without
+them is only ever trained by dropout. Ours is smaller: near its edge the model sees in training what is beyond.""",
+}
+PAGE = """\
+# Ablation in `{name}`: {title}
+
+Written by `{command}`, aenp {version}.
+{budget} for each run, where the paper has 500,000 steps on a GPU.
+Compare the rows with each other, not our scores with the paper's.
+
+Log-likelihoods are in nats per target point: the mean over seeds {seeds}, ± the standard deviation between them.
+All are of the same test tasks: {tasks}. *Gain* is that over the same model's
+equivariant part.
+
+{note}
+
+{table}
+{oracles}
+![{title}](scores.png)
+"""
+
+
+@dataclass(frozen=True)
+class TestSets:
+    """An experiment's test tasks, made when a model is scored.
+
+    Args:
+        experiment: what is tested.
+        tasks: about how many tasks each test set has.
+        seed: random seed of the tasks.
+    """
+
+    experiment: Experiment
+    tasks: int
+    seed: int
+
+    @cached_property
+    def strata(self) -> dict[str, list[Stratum]]:
+        return self.experiment.tests(self.tasks, self.seed)
+
+    def scores(self, model: NeuralProcess) -> dict[str, Any]:
+        """The model's scores on each test set, as JSON values."""
+        norm = self.experiment.norm
+        return {
+            test: summary(model_values(model, strata, norm), None, blocks_of(strata))
+            for test, strata in self.strata.items()
+        }
+
+    def oracles(self) -> dict[str, Any]:
+        """The oracles' scores on each test set, as JSON values."""
+        return {
+            test: {oracle: summary(values) for oracle, values in oracle_values(strata).items()}
+            for test, strata in self.strata.items()
+        }
+
+
+class Results:
+    """What is known so far, one line of JSON for each run and one for the oracles; each is computed once.
+
+    Args:
+        file: where the lines are.
+        tests: the test tasks; lines of other tasks are left alone.
+    """
+
+    def __init__(self, file: Path, tests: TestSets) -> None:
+        self.file, self.tests = file, tests
+        self.lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def of(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The line of a run with these settings, or of the oracles, which have none."""
+        same = {"settings": dict(settings), "tasks": self.tests.tasks, "test_seed": self.tests.seed}
+        return next((line for line in self.lines if same.items() <= line.items()), None)
+
+    def add(self, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes a line, and returns it."""
+        line = {"settings": dict(settings), "tasks": self.tests.tasks, "test_seed": self.tests.seed, **facts}
+        self.lines.append(line)
+        with written_whole(self.file) as temporary:
+            temporary.write_text("".join(json.dumps(each) + "\n" for each in self.lines))
+        return line
+
+
+def ablate(
+    what: Positional[What],
+    experiment: Positional[ExperimentName],
+    models: Annotated[tuple[str, ...], optional(), words()] = (),
+    num: Annotated[tuple[int, ...], optional(), numbers(int, 0, 10**4)] = (),
+    dropout: Annotated[tuple[float, ...], optional(), numbers(float, 0, 1)] = (),
+    border: Annotated[Literal["ours", "paper"] | None, optional("{ours,paper}")] = None,
+    seeds: Annotated[tuple[int, ...], numbers(int, 0, 2**31)] = (0, 1, 2),
+    steps: WholeNumber = None,
+    minutes: Annotated[float | None, optional("MINUTES")] = None,
+    threads: WholeNumber = None,
+    data: Annotated[str | None, optional("PATH")] = None,
+    split: Text = None,
+    tasks: Count = 2048,
+    test_seed: Seed = 1,
+    out: File = None,
+    runs: Path = Path("runs/ablations"),
+) -> None:
+    """Train and score models that differ in one choice. After Ctrl-C, the same command continues.
+
+    Example: aenp ablate fixed-inputs gp --models tnp,convcnp --num 0,1,2,4,8,16 --minutes 1
+
+    Args:
+        what: fixed-inputs, their number; dropout, how often they are dropped in training; border, where they end.
+        experiment: name of the experiment.
+        models: families, such as tnp,convcnp; by default those of the paper's ablations.
+        num: numbers of fixed inputs for `fixed-inputs`, by default 0,1,2,4,8,16; 0 is the exactly equivariant model.
+        dropout: probabilities for `dropout`, by default 0,0.1,0.5.
+        border: for `fixed-inputs` and `dropout`, where the fixed inputs end: ours or the paper's; by default ours.
+        seeds: random seeds of the runs.
+        steps: budget of each run in steps; by default the preset's.
+        minutes: budget of each run in minutes, in place of steps.
+        threads: threads of a run; by default one for each core.
+        data: where the experiment's data are, if it needs any.
+        split: how its data are split into training and test data; by default as for the shipped models.
+        tasks: number of tasks in each test set, rounded up to whole strata.
+        test_seed: random seed of the test tasks.
+        out: directory of the page, the scores and their plot; by default results/ablations/EXPERIMENT-WHAT.
+        runs: directory of the runs.
+    """
+    out = out or Path("results", "ablations", "-".join(filter(None, [experiment, what, border])))
+    check_place(out, is_directory=True)
+    check_place(runs, is_directory=True)
+    declared = experiment_class(experiment)(None if data is None else Path(data), split)
+    known = [family for family, symmetry in declared.models if symmetry == "approx"]
+    if unknown := set(models) - set(known):
+        raise ValueError(f"{experiment} has approximate models of {', '.join(known)}; got {', '.join(unknown)}")
+    families = models or tuple(family for family in FAMILIES if family in known)
+    common: dict[str, Any] = {"data": data, "split": split, "steps": steps, "minutes": minutes, "threads": threads}
+    values = _values(what, num, dropout, border)
+    if border is not None:
+        common["border"] = border
+    configs = [
+        RunConfig(experiment, family, seed=seed, **common | _choice(what, value))
+        for seed in seeds
+        for family in families
+        for value in values
+    ]
+    results = Results(out / "results.jsonl", TestSets(declared, tasks, test_seed))
+    for number, config in enumerate(configs, start=1):
+        if results.of(_settings(config)) is None:
+            Console(stderr=True).print(f"run {number} of {len(configs)}: {_name(config)}")
+            _train_and_score(runs / experiment / _name(config), config, results)
+    if results.of({}) is None:
+        results.add({}, {"scores": results.tests.oracles()})
+    page = Page(what, configs, results)
+    page.draw(out / "scores.png")
+    with written_whole(out / "README.md") as temporary:
+        temporary.write_text(page.text(re.sub(r"--data \S+", "--data DIR", shlex.join(["aenp", *sys.argv[1:]]))))
+    print(page.table())
+    print(out / "README.md")
+
+
+def _values(what: What, num: tuple[int, ...], dropout: tuple[float, ...], border: str | None) -> Sequence[Value]:
+    """The values that are varied; an error if others are given."""
+    given = {"num": num, "dropout": dropout, "border": border}
+    uses = {"num": ("fixed-inputs",), "dropout": ("dropout",), "border": ("fixed-inputs", "dropout")}
+    for name, only in uses.items():
+        if given[name] and what not in only:
+            raise ValueError(f"--{name} is for `aenp ablate {' or '.join(only)}`; leave it out of `aenp ablate {what}`")
+    return {"fixed-inputs": num or NUM, "dropout": dropout or DROPOUT, "border": BORDERS}[what]
+
+
+def _choice(what: What, value: Any) -> dict[str, Any]:
+    """The settings of a run with this value."""
+    if what == "fixed-inputs":
+        return {"symmetry": "approx", "num_fixed": value} if value else {"symmetry": "exact", "border": "ours"}
+    return {"symmetry": "approx", what: value}
+
+
+def _value(what: What, config: RunConfig) -> Value:
+    """The value that a run has."""
+    if what == "fixed-inputs":
+        return config.num_fixed or 0
+    return config.border if what == "border" else float(config.dropout)  # type: ignore[arg-type]
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    return {name: value for name, value in config.changed().items() if name not in UNTOLD}
+
+
+def _name(config: RunConfig) -> str:
+    """The name of a run's directory, which tells all its settings."""
+    others = {name: value for name, value in _settings(config).items() if name not in ("model", "symmetry")}
+    return "_".join([config.name, *(f"{name.replace('_', '-')}-{value}" for name, value in others.items())])
+
+
+def _train_and_score(run: Path, config: RunConfig, results: Results) -> None:
+    """Trains a model to the end, unless that is done, and adds its scores; ends the program if it is interrupted."""
+    facts = run / "model.json"
+    if not (facts.exists() and json.loads(facts.read_text())["finished"]):
+        outcome = train_model(run, config, resume=(run / "run.json").exists())
+        if not outcome.finished:
+            print("Stopped. The same command continues.")
+            sys.exit(130)
+    known = json.loads(facts.read_text())
+    scores = results.tests.scores(process_of(load(run / MODEL)))
+    results.add(
+        _settings(config),
+        {name: known[name] for name in ("command", "steps", "minutes", "parameters")} | {"scores": scores},
+    )
+
+
+class Page:
+    """An ablation's scores as a table, a plot and a page.
+
+    Args:
+        what: what is varied.
+        configs: the runs.
+        results: their scores.
+    """
+
+    def __init__(self, what: What, configs: Sequence[RunConfig], results: Results) -> None:
+        self.what, self.results, self.experiment = what, results, results.tests.experiment
+        self.runs: dict[str, dict[Value, list[dict[str, Any]]]] = {}
+        for config in configs:
+            line = results.of(_settings(config))
+            assert line is not None
+            self.runs.setdefault(str(config.model), {}).setdefault(_value(what, config), []).append(line)
+        self.config, self.seeds = configs[0], list(dict.fromkeys(config.seed for config in configs))
+        self.oracles = (results.of({}) or {})["scores"]
+        self.tests = list(self.oracles)
+
+    def paper(self, test: str, family: str) -> Mapping[float, float]:
+        """The paper's scores by the value that is varied."""
+        return self.experiment.paper_ablations.get(self.what, {}).get(test, {}).get(family, {})
+
+    def table(self) -> str:
+        header = ["model", SYMBOLS[self.what], "steps"]
+        for test in self.tests:
+            header += [test, "gain"]
+            if self.experiment.paper_ablations.get(self.what, {}).get(test):
+                other = self.experiment.paper_tests.get(test)
+                header.append(f"paper, {other}" if other else "paper")
+        rows = []
+        for family, values in self.runs.items():
+            for value, lines in values.items():
+                row = [family, _shown(value), f"{mean(line['steps'] for line in lines):,.0f}"]
+                for test in self.tests:
+                    row += [_spread(_logliks(lines, test)), _spread(_gains(lines, test))]
+                    if self.experiment.paper_ablations.get(self.what, {}).get(test):
+                        score = self.paper(test, family).get(value)  # type: ignore[call-overload]
+                        row.append("" if score is None else f"{score:g}")
+                rows.append(row)
+        return markdown_table(header, rows)
+
+    def oracle_table(self) -> str:
+        """The oracles on the same tasks, where there are any."""
+        rows = [
+            [oracle, *(f"{self.oracles[test][oracle]['loglik']['mean']:.3f}" for test in self.tests)]
+            for oracle in self.oracles[self.tests[0]]
+        ]
+        return f"\n{markdown_table(['oracle', *self.tests], rows)}\n" if rows else ""
+
+    def text(self, command: str) -> str:
+        config = self.config
+        budget = f"{config.steps:,} steps" if config.steps else f"{config.minutes} minutes" if config.minutes else None
+        counts = {test: sum(len(each.task) for each in strata) for test, strata in self.results.tests.strata.items()}
+        return PAGE.format(
+            name=self.experiment.name,
+            title=TITLES[self.what],
+            command=command,
+            version=__version__,
+            budget=f"**A small budget**: {budget}" if budget else "The preset's number of steps",
+            seeds=", ".join(map(str, self.seeds)),
+            tasks=", ".join(f"{count:,} {test}" for test, count in counts.items()),
+            note=NOTES[self.what],
+            table=self.table(),
+            oracles=self.oracle_table(),
+        )
+
+    def draw(self, file: Path) -> Path:
+        """Scores against the value that is varied: a line through the means, a dot for each seed."""
+        from aenp.evaluation.plots import pyplot, save_figure
+
+        size = (5.2 * len(self.tests), 4)
+        figure, axes = pyplot.subplots(1, len(self.tests), figsize=size, squeeze=False, layout="constrained")
+        for axis, test in zip(axes.flat, self.tests, strict=True):
+            for number, (family, values) in enumerate(self.runs.items()):
+                colour, places = f"C{number}", range(len(values))
+                scores = [_logliks(lines, test) for lines in values.values()]
+                axis.plot(places, list(map(mean, scores)), "-", color=colour, label=family)
+                for place, each in zip(places, scores, strict=True):
+                    axis.plot([place] * len(each), each, "o", color=colour, markersize=4, alpha=0.6)
+                paper = self.paper(test, family)
+                known = [(place, paper[value]) for place, value in enumerate(values) if value in paper]  # type: ignore[index]
+                if known:
+                    axis.plot(*zip(*known, strict=True), "s--", color=colour, markersize=3, label=f"{family}, paper")
+            for oracle, style in zip(_ceilings(self.oracles[test]), ("-.", ":"), strict=False):
+                level = self.oracles[test][oracle]["loglik"]["mean"]
+                axis.axhline(level, color="0.4", linestyle=style, linewidth=1, label=f"{oracle} (oracle)")
+            labels = [_shown(value) for value in next(iter(self.runs.values()))]
+            axis.set_xticks(range(len(labels)), labels)
+            axis.set(title=test, xlabel=f"{SYMBOLS[self.what]}: {TITLES[self.what]}", ylabel="log-likelihood")
+            axis.grid(alpha=0.25)
+            axis.legend(fontsize=8)
+        return save_figure(figure, file)
+
+
+def _logliks(lines: Sequence[Mapping[str, Any]], test: str) -> list[float]:
+    return [line["scores"][test]["loglik"]["mean"] for line in lines]
+
+
+def _gains(lines: Sequence[Mapping[str, Any]], test: str) -> list[float]:
+    """The gain over the equivariant part; none for an exact model."""
+    scores = [line["scores"][test] for line in lines]
+    return [
+        each["loglik"]["mean"] - each["equivariant_loglik"]["mean"] for each in scores if "equivariant_loglik" in each
+    ]
+
+
+def _ceilings(oracles: Mapping[str, Any]) -> list[str]:
+    """The oracles for models with a Normal likelihood, such as ours, or else all."""
+    return [name for name in oracles if name.endswith("Normal")] or list(oracles)
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "".join(f"{value:.3f}" for value in values)
+    return f"{mean(values):.3f} ± {stdev(values):.3f}"
+
+
+def _shown(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
