@@ -12,6 +12,7 @@ from aenp.process import NeuralProcess
 
 DOMAIN = (-4.0, 4.0)
 ATTENTION = {"dim": 32, "heads": 4, "layers": 2}
+TOKENS = {"attention": "spectral", "form": "perceiver", "pseudo_tokens": "grid", "window": 3}
 GRID = {"channels": 16, "layers": 5}
 
 
@@ -41,6 +42,10 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         ),
         "pttnp-approx-perceiver": lambda: aenp.PTTNP(
             d, 2, form="perceiver", fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION
+        ),
+        "pttnp-exact-grid": lambda: aenp.PTTNP(d, 2, pseudo_spacing=1.0, **TOKENS, **ATTENTION),
+        "pttnp-approx-grid": lambda: aenp.PTTNP(
+            d, 2, pseudo_spacing=0.8, fixed_inputs=fixed(d), fixed_at_targets=True, **TOKENS, **ATTENTION
         ),
         "rcnp-exact": lambda: aenp.RCNP(d, 2, dim=16),
         "rcnp-exact-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16),

@@ -36,8 +36,8 @@ class Attention(nn.Module):
         self,
         z: Float[Tensor, "batch queries dim"],
         context: Float[Tensor, "batch keys dim"],
-        x: Tensor | None = None,
-        context_x: Tensor | None = None,
+        x: Any = None,
+        context_x: Any = None,
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries dim"]:
         """What each query token finds in the context.
@@ -67,8 +67,8 @@ class AttentionBlock(nn.Module):
         self,
         z: Float[Tensor, "batch queries dim"],
         context: Float[Tensor, "batch keys dim"],
-        x: Tensor | None = None,
-        context_x: Tensor | None = None,
+        x: Any = None,
+        context_x: Any = None,
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries dim"]:
         z = z + self.attention(self.norm(z), self.norm_context(context), x, context_x, mask)
