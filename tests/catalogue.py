@@ -43,10 +43,6 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         "pttnp-approx-perceiver": lambda: aenp.PTTNP(
             d, 2, form="perceiver", fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION
         ),
-        "pttnp-exact-grid": lambda: aenp.PTTNP(d, 2, pseudo_spacing=1.0, **TOKENS, **ATTENTION),
-        "pttnp-approx-grid": lambda: aenp.PTTNP(
-            d, 2, pseudo_spacing=0.8, fixed_inputs=fixed(d), fixed_at_targets=True, **TOKENS, **ATTENTION
-        ),
         "rcnp-exact": lambda: aenp.RCNP(d, 2, dim=16),
         "rcnp-exact-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16),
         "rcnp-approx-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16, fixed_inputs=fixed(d)),
@@ -54,6 +50,10 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
     }
     if d <= 3:
         cases |= {
+            "pttnp-exact-grid": lambda: aenp.PTTNP(d, 2, pseudo_spacing=1.0, **TOKENS, **ATTENTION),
+            "pttnp-approx-grid": lambda: aenp.PTTNP(
+                d, 2, pseudo_spacing=0.8, fixed_inputs=fixed(d), fixed_at_targets=True, **TOKENS, **ATTENTION
+            ),
             "convcnp-exact": lambda: aenp.ConvCNP(d, 2, **GRID),
             "convcnp-exact-cnn": lambda: aenp.ConvCNP(d, 2, network="cnn", **GRID),
             "convcnp-approx": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, taper=0.1), **GRID),

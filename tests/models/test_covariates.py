@@ -22,6 +22,7 @@ KEYS = [
     ("tnp-approx-targets", 1),
     ("pttnp-exact", 1),
     ("pttnp-approx-perceiver", 1),
+    ("pttnp-approx-grid", 1),
     ("rcnp-exact", 1),
     ("rcnp-approx-distance", 1),
     ("convcnp-exact", 1),

@@ -1,5 +1,6 @@
 """PTTNP: transformer neural processes with pseudo-tokens, linear in the number of points (appendix B.4, E.2)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +16,7 @@ from aenp.models.tnp import Transformer
 from aenp.nn.attention import Kernel
 from aenp.nn.coordinates import Domain
 from aenp.nn.lattice import Lattice
-from aenp.nn.local_attention import ReadPoints, ReadTokens, Tokens, Window, among
+from aenp.nn.local_attention import Points, ReadPoints, ReadTokens, Tokens, Window, among, in_a_row
 from aenp.nn.spectral import Wavelengths
 from aenp.process import Values, at_least_one, context_mean, relative_context
 from aenp.task import Task
@@ -104,19 +105,19 @@ class PTTNP(Transformer):
         if form not in ("induced", "perceiver"):
             raise ValueError(f"form must be 'induced' or 'perceiver'; got {form!r}")
         at_least_one(layers=layers)
-        self.form, self.on_grid = form, pseudo_tokens == "grid"
+        self.form = form
+        self.on_grid = isinstance(pseudo_tokens, str)
         kernels: tuple[Kernel | None, ...] = (None, None, None)
-        if self.on_grid:
-            self._check_grid(window)
+        if isinstance(pseudo_tokens, str):
+            self._check_grid(pseudo_tokens, window)
             self.spacing, self.reach = positive("pseudo_spacing", pseudo_spacing, dim_x), window // 2
             kernels = ReadPoints(), Window(self.reach), ReadTokens()
-        elif not isinstance(pseudo_tokens, int):
-            raise ValueError(f"pseudo_tokens must be a number or 'grid'; got {pseudo_tokens!r}")
+            self.pseudo_values = nn.Parameter(torch.randn(1, dim))
         else:
             at_least_one(pseudo_tokens=pseudo_tokens)
-        self.pseudo_values = nn.Parameter(torch.randn(1 if self.on_grid else pseudo_tokens, dim))
-        if not self.sees_positions and not self.on_grid:
-            self.pseudo_positions = nn.Parameter(pseudo_spread * torch.randn(pseudo_tokens, dim_x))
+            self.pseudo_values = nn.Parameter(torch.randn(pseudo_tokens, dim))
+            if not self.sees_positions:
+                self.pseudo_positions = nn.Parameter(pseudo_spread * torch.randn(pseudo_tokens, dim_x))
         self.read_context = nn.ModuleList(self.block(kernels[0]) for _ in range(layers))
         # In the induced-set form nothing would read the last update of the context.
         updates = layers if form == "perceiver" else layers - 1
@@ -125,7 +126,9 @@ class PTTNP(Transformer):
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
 
-    def _check_grid(self, window: int) -> None:
+    def _check_grid(self, pseudo_tokens: str, window: int) -> None:
+        if pseudo_tokens != "grid":
+            raise ValueError(f"pseudo_tokens must be a number or 'grid'; got {pseudo_tokens!r}")
         if self.sees_positions or self.attention != "spectral" or self.form != "perceiver":
             raise ValueError(
                 "pseudo_tokens='grid' needs symmetry='exact', attention='spectral' and form='perceiver'; got "
@@ -137,21 +140,19 @@ class PTTNP(Transformer):
     def encode(self, task: Task) -> PTTNPState:
         lattice = self._lattice(task) if self.on_grid else None
         anchor = context_mean(task) if lattice is None else lattice.origin
-        seats = None if self.sees_positions else self._seats(lattice)
-        u = self.pseudo_values.expand(task.batch_size, len(self.pseudo_values) if seats is None else len(seats), -1)
+        count = len(self.pseudo_values) if lattice is None else math.prod(lattice.shape)
+        u = self.pseudo_values.expand(task.batch_size, count, -1)
         x, v, keep = self._among(relative_context(task, anchor), lattice), None, None
-        if seats is not None:
-            v = self.place(seats.expand(task.batch_size, -1, -1))
-            v = v if lattice is None else Tokens(v, lattice.shape)
+        if not self.sees_positions:
+            v = self._place_tokens(task.batch_size, lattice)
         if self.fixed_inputs is not None:
             keep = self.fixed_inputs.draw_keep(task.batch_size, u.device)
-            u = self.inject(u, self.fixed_inputs(anchor + seats.to(anchor), keep))
-        seen = self._seen(task, lattice)
-        z, tokens = self.context_tokens(task), []
+            u = self.inject(u, self.fixed_inputs(anchor + self._offsets(lattice).to(anchor), keep))
+        z, seen, tokens = self.context_tokens(task), self._seen(task, lattice), []
         for i, read in enumerate(self.read_context):
             u = read(u, z, v, x, task.context_mask)
             if self.form == "perceiver":
-                u = self.update[i](u, u, v, v, seen if self.on_grid else None)
+                u = self.update[i](u, u, v, v, None if lattice is None else seen)
             elif i < len(self.update):
                 z = self.update[i](z, u, x, v)
             tokens.append(u)
@@ -163,16 +164,22 @@ class PTTNP(Transformer):
         mask = None if task.context_mask is None else pad(task.context_mask, [0, 1], value=True)
         points = torch.cat([task.xc, anchor], dim=1)
         lattice = Lattice.around(anchor, points, mask, self.spacing, margin=max(self.reach, 1), stride=1)
-        lattice.check_size(Window.copies(lattice.shape, self.reach) * self.dim, self.dtype, "Raise pseudo_spacing")
+        numbers = Window.numbers(lattice.shape, self.reach, self.dim)
+        lattice.check_size(numbers, self.dtype, "Raise pseudo_spacing")
         return lattice
 
-    def _seats(self, lattice: Lattice | None) -> Float[Tensor, "pseudo_tokens dim_x"]:
+    def _offsets(self, lattice: Lattice | None) -> Float[Tensor, "pseudo_tokens dim_x"]:
         """Positions of the pseudo-tokens relative to the anchor."""
         return self.pseudo_positions if lattice is None else lattice.offsets(1).flatten(0, -2)
 
+    def _place_tokens(self, batch: int, lattice: Lattice | None) -> Any:
+        """Positions of the pseudo-tokens, as the attention takes them."""
+        offsets = self._offsets(lattice).expand(batch, -1, -1)
+        return self.place(offsets) if lattice is None else Tokens(in_a_row(self.frequencies(offsets)), lattice.shape)
+
     def _among(self, x: Float[Tensor, "batch points dim_x"], lattice: Lattice | None) -> Any:
         """Positions of points relative to the anchor, as the attention to pseudo-tokens takes them."""
-        return self.place(x) if lattice is None else among(lattice, x, self.place(x))
+        return self.place(x) if lattice is None else among(lattice, x, self.frequencies(x))
 
     def _seen(self, task: Task, lattice: Lattice | None) -> Tensor | None:
         """The pseudo-tokens that are there: none for an equivariant model with an empty context; None for all."""
@@ -193,6 +200,17 @@ class PTTNP(Transformer):
     ) -> Float[Tensor, "batch target params"]:
         x = self._among(xt - state.anchor, state.lattice)
         z = self.target_tokens(xt, covariates, state.keep)
+        if self.on_grid and x.near.numel() < len(state.v.phases) and not torch.compiler.is_compiling():
+            z, (state, x) = z.flatten(0, 1).unsqueeze(0), _within_sight(state, x)
         for read, u in zip(self.read_pseudo, state.tokens, strict=True):
             z = read(z, u, x, state.v, state.mask)
-        return self.head(z)
+        return self.head(z.view(*xt.shape[:-1], -1))
+
+
+def _within_sight(state: PTTNPState, x: Points) -> tuple[PTTNPState, Points]:
+    """The state with only those pseudo-tokens that some point sees, all in one task, where most are seen by none."""
+    seen, near = x.near.unique(return_inverse=True)
+    tokens = [u.flatten(0, 1)[seen].unsqueeze(0) for u in state.tokens]
+    mask = None if state.mask is None else state.mask.flatten()[seen].unsqueeze(0)
+    v = state.v._replace(phases=state.v.phases[seen])
+    return state._replace(v=v, tokens=tokens, mask=mask), x._replace(near=near)

@@ -10,7 +10,7 @@ from itertools import product
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Bool, Complex, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -20,27 +20,41 @@ from aenp.nn.spectral import turn
 
 BLOCK = 64
 "About how many tokens look for their neighbours together: their windows overlap, so that each is copied rarely."
+PAIRS = 2**14
+"How many pairs of a point and a token are compared at a time, so that they stay in the cache."
 
 
 class Tokens(NamedTuple):
-    """Tokens on a grid, as a local attention takes their positions."""
+    """Tokens on a grid, as a local attention takes their positions; those of all tasks in one row."""
 
-    phases: Complex[Tensor, "batch heads tokens pairs"]
+    phases: Complex[Tensor, "tokens heads pairs"]
     shape: tuple[int, ...]
-    "The grid's, whose cells the tokens fill in order."
+    "The grid's, whose cells the tokens of a task fill in order."
 
 
 class Points(NamedTuple):
-    """Points among tokens, as a local attention takes their positions."""
+    """Points among tokens, as a local attention takes their positions; those of all tasks in one row."""
 
-    phases: Complex[Tensor, "batch heads points pairs"]
-    rows: Int[Tensor, "near rows"]
-    "The tokens around each point of each task, counted through all tasks."
-    weight: Float[Tensor, "near rows 1"]
+    phases: Complex[Tensor, "points heads pairs"]
+    near: Int[Tensor, "points near"]
+    "The tokens around each point, counted through all tasks."
+    weight: Float[Tensor, "points near"]
     "How much they are seen: 1 in the same place, falling to 0 at the distance of one cell."
 
+    def parts(self) -> list[slice]:
+        """As many points at a time as are compared together."""
+        step = max(1, PAIRS // self.near.shape[1])
+        return [slice(first, first + step) for first in range(0, len(self.near), step)]
 
-def among(lattice: Lattice, x: Float[Tensor, "batch points dim_x"], phases: Tensor) -> Points:
+
+def in_a_row(h: Shaped[Tensor, "batch heads points size"]) -> Shaped[Tensor, "rows heads size"]:
+    """The points of all tasks, one after the other."""
+    return h.transpose(1, 2).flatten(0, 1)
+
+
+def among(
+    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], phases: Complex[Tensor, "batch heads points pairs"]
+) -> Points:
     """Where points, relative to a lattice's origin, are among tokens in its cells: each sees the 2^dim_x around it.
 
     The weights of these are Π_d (1 − 3 Δ_d² + 2 |Δ_d|³), with Δ the distance in cells: they sum to one, and a token
@@ -56,9 +70,8 @@ def among(lattice: Lattice, x: Float[Tensor, "batch points dim_x"], phases: Tens
     weight = (1 - away.square() * (3 - 2 * away)).prod(dim=-1) * inside
     strides = [math.prod(lattice.shape[d + 1 :]) for d in range(len(lattice.shape))]
     number = (cells.clamp(min=0).minimum(shape - 1) * cells.new_tensor(strides)).sum(dim=-1).long()
-    first = math.prod(lattice.shape) * torch.arange(len(x), device=x.device)
-    rows = (number + first[:, None, None]).flatten(0, 1).T.contiguous()
-    return Points(phases, rows, weight.to(phases.dtype.to_real()).flatten(0, 1).T.unsqueeze(-1))
+    near = number + math.prod(lattice.shape) * torch.arange(len(x), device=x.device)[:, None, None]
+    return Points(in_a_row(phases), near.flatten(0, 1), weight.to(phases.dtype.to_real()).flatten(0, 1))
 
 
 class ReadPoints(Kernel):
@@ -77,18 +90,20 @@ class ReadPoints(Kernel):
         mask: Mask,
     ) -> Float[Tensor, "batch heads tokens size"]:
         q, k, v = rows(query, x.phases), rows(key, context_x.phases), rows(value, context_x.phases)
-        weight = context_x.weight if mask is None else context_x.weight * mask.flatten().unsqueeze(-1)
-        logits = torch.stack([dots(k, q.index_select(0, near)) for near in context_x.rows])
-        index = context_x.rows.flatten()
+        near, parts = context_x.near, context_x.parts()
+        weight = context_x.weight if mask is None else context_x.weight * mask.view(-1, 1)
+        logits = [dots(k[part], q[near[part]], weight[part]) for part in parts]
         with torch.no_grad():
             top = q.new_zeros(q.shape[:2])
-            top = top.scatter_reduce(0, index.unsqueeze(-1).expand(-1, q.shape[1]), logits.flatten(0, 1), "amax")
-        share = weight * (logits - top.index_select(0, index).view_as(logits)).exp()
-        total = (-top).exp().index_add(0, index, share.flatten(0, 1))
-        out = torch.zeros_like(q)
-        for near, part in zip(context_x.rows, share, strict=True):
-            out = out.index_add(0, near, part.unsqueeze(-1) * v)
-        return unrows(out / total.unsqueeze(-1), x.phases)
+            for part, some in zip(parts, logits, strict=True):
+                index = near[part].flatten().unsqueeze(-1).expand(-1, q.shape[1])
+                top.scatter_reduce_(0, index, some.flatten(0, 1), "amax")
+        total, out = (-top).exp(), torch.zeros_like(q)
+        for part, some in zip(parts, logits, strict=True):
+            index, share = near[part].flatten(), weight[part].unsqueeze(-1) * (some - top[near[part]]).exp()
+            total.index_add_(0, index, share.flatten(0, 1))
+            out.index_add_(0, index, (share.unsqueeze(-1) * v[part].unsqueeze(1)).flatten(0, 1))
+        return unrows(out / total.unsqueeze(-1), x.phases, len(query))
 
 
 class ReadTokens(Kernel):
@@ -104,27 +119,40 @@ class ReadTokens(Kernel):
         mask: Mask,
     ) -> Float[Tensor, "batch heads points size"]:
         q, k, v = rows(query, x.phases), rows(key, context_x.phases), rows(value, context_x.phases)
-        weight = x.weight if mask is None else x.weight * mask.flatten()[x.rows].unsqueeze(-1)
-        logits = torch.stack([dots(q, k.index_select(0, near)) for near in x.rows])
-        top = logits.detach().amax(dim=0).clamp(min=0)
-        share = weight * (logits - top).exp()
-        parts = (part.unsqueeze(-1) * v.index_select(0, near) for near, part in zip(x.rows, share, strict=True))
-        total = (-top).exp() + share.sum(dim=0)
-        return unrows(sum(parts, torch.zeros_like(q)) / total.unsqueeze(-1), x.phases)
+        weight = x.weight if mask is None else x.weight * mask.flatten()[x.near]
+        out = []
+        for part in x.parts():
+            logits = dots(q[part], k[x.near[part]], weight[part])
+            top = logits.detach().amax(dim=1, keepdim=True).clamp(min=0)
+            share = weight[part].unsqueeze(-1) * (logits - top).exp()
+            total = (-top).exp().squeeze(1) + share.sum(dim=1)
+            out.append((share.unsqueeze(-1) * v[x.near[part]]).sum(dim=1) / total.unsqueeze(-1))
+        return unrows(torch.cat(out), x.phases, len(query))
 
 
-def rows(channels: Float[Tensor, "batch heads points size"], phases: Tensor) -> Float[Tensor, "rows heads size"]:
-    """The channels turned by the phases, one row for each point of each task."""
-    return turn(channels, phases).transpose(1, 2).flatten(0, 1)
+def rows(
+    channels: Float[Tensor, "batch heads points size"], phases: Complex[Tensor, "rows heads pairs"]
+) -> Float[Tensor, "rows heads size"]:
+    """The channels of all tasks' points in a row, turned by their phases."""
+    return turn(in_a_row(channels).unsqueeze(0), phases.unsqueeze(0)).squeeze(0)
 
 
-def unrows(out: Float[Tensor, "rows heads size"], phases: Tensor) -> Float[Tensor, "batch heads points size"]:
-    """The channels of each task's points, turned back by the phases."""
-    return turn(out.unflatten(0, (len(phases), -1)).transpose(1, 2), phases.conj())
+def unrows(
+    out: Float[Tensor, "rows heads size"], phases: Complex[Tensor, "rows heads pairs"], batch: int
+) -> Float[Tensor, "batch heads points size"]:
+    """The channels of each task's points, turned back."""
+    turned = turn(out.unsqueeze(0), phases.conj().unsqueeze(0)).squeeze(0)
+    return turned.unflatten(0, (batch, -1)).transpose(1, 2)
 
 
-def dots(a: Float[Tensor, "rows heads size"], b: Float[Tensor, "rows heads size"]) -> Float[Tensor, "rows heads"]:
-    return (a * b).sum(dim=-1) / math.sqrt(a.shape[-1])
+def dots(
+    a: Float[Tensor, "points heads size"],
+    b: Float[Tensor, "points near heads size"],
+    weight: Float[Tensor, "points near"],
+) -> Float[Tensor, "points near heads"]:
+    """Logits of each point and the tokens around it; 0 where these have no weight, so that they do not even scale."""
+    logits = (a.unsqueeze(1) * b).sum(dim=-1) / math.sqrt(a.shape[-1])
+    return logits.masked_fill((weight == 0).unsqueeze(-1), 0.0)
 
 
 class Window(Kernel):
@@ -148,24 +176,23 @@ class Window(Kernel):
         value: Float[Tensor, "batch heads tokens size"],
         x: Tokens,
         context_x: Tokens,
-        mask: Bool[Tensor, "batch tokens"],
+        mask: Mask,
     ) -> Float[Tensor, "batch heads tokens size"]:
-        sides = block_sides(x.shape)
-        turned = turn(query, x.phases), turn(key, x.phases), turn(value, x.phases)
-        q, k, v = (
-            blocks(h, x.shape, sides, reach) for h, reach in zip(turned, (0, self.reach, self.reach), strict=True)
-        )
-        there = mask[:, None, :, None]
+        sides, batch = block_sides(x.shape), len(query)
+        turned = [rows(h, x.phases).unflatten(0, (batch, -1)) for h in (query, key, value)]
+        q, k, v = (blocks(h, x.shape, sides, n) for h, n in zip(turned, (0, self.reach, self.reach), strict=True))
+        there = (query.new_ones(batch, query.shape[2]).bool() if mask is None else mask)[:, :, None, None]
         # A softmax over nothing is NaN: what is not there may see all that is near, and is never seen itself.
         seen = blocks(there, x.shape, sides, self.reach).mT | ~blocks(there, x.shape, sides, 0)
         out = scaled_dot_product_attention(q, k, v, attn_mask=seen & self._near(sides).to(seen.device))
-        return turn(unblocks(out, x.shape, sides), x.phases.conj())
+        return unrows(unblocks(out, x.shape, sides).flatten(0, 1), x.phases, batch)
 
     @staticmethod
-    def copies(shape: Sequence[int], reach: int) -> int:
-        """How many times as large as the grid the arrays of all blocks and what is around them are, rounded up."""
+    def numbers(shape: Sequence[int], reach: int, dim: int) -> int:
+        """How many numbers for each token the largest array holds, the keys or the mask of all blocks."""
         sides = block_sides(shape)
-        return math.ceil(math.prod(side + 2 * reach for side in sides) / math.prod(sides))
+        around = math.prod(side + 2 * reach for side in sides)
+        return max(around, math.ceil(dim * around / math.prod(sides)))
 
     def _near(self, sides: Sequence[int]) -> Bool[Tensor, "queries keys"]:
         """Which cells of a block and around it are within reach of which of its cells."""
@@ -181,34 +208,29 @@ def block_sides(shape: Sequence[int]) -> list[int]:
 
 
 def blocks(
-    h: Tensor,  # Shaped[Tensor, "batch heads tokens size"]
-    shape: Sequence[int],
-    sides: Sequence[int],
-    reach: int,
-) -> Tensor:
-    """The cells of each block and those within reach, `(batch · blocks, heads, cells, size)`; beyond are zeros."""
+    h: Shaped[Tensor, "batch tokens heads size"], shape: Sequence[int], sides: Sequence[int], reach: int
+) -> Shaped[Tensor, "blocks heads cells size"]:
+    """The cells of each block and those within reach of it, with zeros beyond the grid."""
     dim_x = len(shape)
-    h = h.unflatten(2, tuple(shape))
+    h = h.unflatten(1, tuple(shape))
     around = [(reach, reach + -count % side) for count, side in zip(shape, sides, strict=True)]
-    h = pad(h, [0, 0, *(width for pair in reversed(around) for width in pair)])
+    h = pad(h, [0, 0, 0, 0, *(width for pair in reversed(around) for width in pair)])
     for d, side in enumerate(sides):
-        h = h.unfold(2 + d, side + 2 * reach, side)
-    # (batch, heads, *blocks, size, *cells) → (batch, *blocks, heads, *cells, size)
-    order = [0, *range(2, 2 + dim_x), 1, *range(3 + dim_x, 3 + 2 * dim_x), 2 + dim_x]
-    h = h.permute(order)
-    return h.flatten(2 + dim_x, 1 + 2 * dim_x).flatten(0, dim_x)
+        h = h.unfold(1 + d, side + 2 * reach, side)
+    # (batch, *blocks, heads, size, *cells) → (batch, *blocks, heads, *cells, size)
+    return h.movedim(2 + dim_x, -1).flatten(2 + dim_x, -2).flatten(0, dim_x)
 
 
 def unblocks(
     h: Float[Tensor, "blocks heads cells size"], shape: Sequence[int], sides: Sequence[int]
-) -> Float[Tensor, "batch heads tokens size"]:
-    """The tokens of the grid in order, from blocks of cells."""
+) -> Float[Tensor, "batch tokens heads size"]:
+    """The tokens of each grid in order, from blocks of cells."""
     dim_x = len(shape)
     counts = [math.ceil(count / side) for count, side in zip(shape, sides, strict=True)]
     h = h.unflatten(2, tuple(sides)).unflatten(0, (-1, *counts))
-    # (batch, *blocks, heads, *cells, size) → (batch, heads, blocks, cells, blocks, cells, …, size)
+    # (batch, *blocks, heads, *cells, size) → (batch, blocks, cells, blocks, cells, …, heads, size)
     pairs = [axis for d in range(dim_x) for axis in (1 + d, 2 + dim_x + d)]
-    h = h.permute(0, 1 + dim_x, *pairs, 2 + 2 * dim_x)
+    h = h.permute(0, *pairs, 1 + dim_x, 2 + 2 * dim_x)
     for d, count in enumerate(shape):
-        h = h.flatten(2 + d, 3 + d).narrow(2 + d, 0, count)
-    return h.flatten(2, 1 + dim_x)
+        h = h.flatten(1 + d, 2 + d).narrow(1 + d, 0, count)
+    return h.flatten(1, dim_x)
