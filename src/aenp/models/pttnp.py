@@ -13,7 +13,7 @@ from aenp.checks import positive
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.models.tnp import Transformer
-from aenp.nn.attention import Kernel
+from aenp.nn.attention import Kernel, KeysValues
 from aenp.nn.coordinates import Domain
 from aenp.nn.lattice import Lattice
 from aenp.nn.local_attention import Points, ReadPoints, ReadTokens, Tokens, Window, among, in_a_row
@@ -31,8 +31,8 @@ class PTTNPState(NamedTuple):
     "The grid of the pseudo-tokens, if they are on one."
     v: Any
     "Positions of the pseudo-tokens, as the attention takes them."
-    tokens: list[Float[Tensor, "batch pseudo_tokens dim"]]
-    "The pseudo-tokens after each layer."
+    tokens: list[KeysValues]
+    "What targets see of the pseudo-tokens after each layer."
     mask: Tensor | None
     keep: Tensor | None
     "The draw of the fixed inputs' dropout."
@@ -155,7 +155,7 @@ class PTTNP(Transformer):
                 u = self.update[i](u, u, v, v, None if lattice is None else seen)
             elif i < len(self.update):
                 z = self.update[i](z, u, x, v)
-            tokens.append(u)
+            tokens.append(self.read_pseudo[i].keys_values(u))
         return PTTNPState(anchor, lattice, v, tokens, seen, keep)
 
     def _lattice(self, task: Task) -> Lattice:
@@ -202,15 +202,18 @@ class PTTNP(Transformer):
         z = self.target_tokens(xt, covariates, state.keep)
         if self.on_grid and x.near.numel() < len(state.v.phases) and not torch.compiler.is_compiling():
             z, (state, x) = z.flatten(0, 1).unsqueeze(0), _within_sight(state, x)
-        for read, u in zip(self.read_pseudo, state.tokens, strict=True):
-            z = read(z, u, x, state.v, state.mask)
+        for block, tokens in zip(self.read_pseudo, state.tokens, strict=True):
+            z = block.read(z, tokens, x, state.v, state.mask)
         return self.head(z.view(*xt.shape[:-1], -1))
 
 
 def _within_sight(state: PTTNPState, x: Points) -> tuple[PTTNPState, Points]:
     """The state with only those pseudo-tokens that some point sees, all in one task, where most are seen by none."""
     seen, near = x.near.unique(return_inverse=True)
-    tokens = [u.flatten(0, 1)[seen].unsqueeze(0) for u in state.tokens]
+    tokens = [
+        (in_a_row(key)[seen].unsqueeze(0).transpose(1, 2), in_a_row(value)[seen].unsqueeze(0).transpose(1, 2))
+        for key, value in state.tokens
+    ]
     mask = None if state.mask is None else state.mask.flatten()[seen].unsqueeze(0)
     v = state.v._replace(phases=state.v.phases[seen])
     return state._replace(v=v, tokens=tokens, mask=mask), x._replace(near=near)
