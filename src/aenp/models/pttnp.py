@@ -13,7 +13,7 @@ from aenp.checks import positive
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.models.tnp import Transformer
-from aenp.nn.attention import Kernel, KeysValues
+from aenp.nn.attention import AttentionBlock, Kernel, KeysValues
 from aenp.nn.coordinates import Domain
 from aenp.nn.lattice import Lattice
 from aenp.nn.local_attention import Points, ReadPoints, ReadTokens, Tokens, Window, among, in_a_row
@@ -77,6 +77,8 @@ class PTTNP(Transformer):
     family = "pttnp"
     symmetries = ("none", "exact", "approx")
 
+    read_pseudo: Sequence[AttentionBlock]
+
     def __init__(
         self,
         dim_x: int,
@@ -122,7 +124,7 @@ class PTTNP(Transformer):
         # In the induced-set form nothing would read the last update of the context.
         updates = layers if form == "perceiver" else layers - 1
         self.update = nn.ModuleList(self.block(kernels[1]) for _ in range(updates))
-        self.read_pseudo = nn.ModuleList(self.block(kernels[2]) for _ in range(layers))
+        self.read_pseudo = nn.ModuleList(self.block(kernels[2]) for _ in range(layers))  # type: ignore[assignment]
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
 
