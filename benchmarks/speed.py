@@ -29,6 +29,7 @@ class Sizes:
     Args:
         tasks: sizes of the batches for attention: tasks, context points, targets; the others take the first one.
         points: numbers of context and target points in the scaling.
+        large: the same for pseudo-tokens on a grid.
         matrix: side of the matrices whose product the convolutions are compared with.
         threads: numbers of threads; targets are judged with the first, the scaling is measured with the last.
         seconds: how long the models in a comparison take turns.
@@ -36,6 +37,7 @@ class Sizes:
 
     tasks: tuple[tuple[int, int, int], ...] = ((16, 32, 128), (4, 256, 256))
     points: tuple[int, ...] = (100, 300, 1000, 3000, 10000, 20000)
+    large: tuple[int, ...] = (1000, 10_000, 100_000)
     matrix: int = 2048
     threads: tuple[int, ...] = (1, 2)
     seconds: float = 15.0
@@ -249,6 +251,35 @@ def scaling(report: Report, sizes: Sizes, picture: Path) -> None:
     )
 
 
+def tokens_on_grid(points: int) -> Callable[[], Any]:
+    """A forward pass of a PTTNP in two dimensions, with four context points for each pseudo-token of its grid."""
+    torch.manual_seed(0)
+    options = {"attention": "spectral", "wavelengths": (0.5, 8.0), "form": "perceiver"}
+    model = aenp.PTTNP(2, 1, pseudo_tokens="grid", pseudo_spacing=1.0, **options).eval()  # type: ignore[arg-type]
+    x = (points / 4) ** 0.5 * torch.rand(1, 2 * points, 2, dtype=torch.float64)
+    task = aenp.Task(x[:, :points], torch.randn(1, points, 1), x[:, points:])
+    return lambda: aenp.predict(model, task)
+
+
+def many_points(report: Report, sizes: Sizes) -> None:
+    """One forward pass of a PTTNP whose pseudo-tokens lie on a grid, with as many context as target points."""
+    threads = sizes.threads[-1]
+    torch.set_num_threads(threads)
+    tokens_on_grid(8)()
+    rows = []
+    for points in sizes.large:
+        time, memory = _once(tokens_on_grid(points)), peak_memory(tokens_on_grid, points)
+        rows.append([f"{points:,}", f"{time:.2f} s", f"{memory:.0f} MB"])
+    report.add(
+        "## Many points: a PTTNP with pseudo-tokens on a grid, 128 wide, 8 heads, 5 layers\n\n"
+        f"One forward pass in two dimensions with n context and n target points, {threads} threads.\n\n"
+        + markdown_table(["grid, n", "time", "memory"], rows)
+    )
+    name = f"PTTNP on a grid, {points:,} + {points:,} points"
+    report.verdict(f"{name}, time", time, 120, False, "s")
+    report.verdict(f"{name}, peak memory", memory / 1024, 4, False, "GB")
+
+
 def _once(step: Callable[[], Any]) -> float:
     import time
 
@@ -285,4 +316,5 @@ def main(sizes: Sizes = Sizes(), out: Path = HERE) -> None:  # noqa: B008
     convolutions(report, sizes)
     profiles(report, sizes)
     scaling(report, sizes, out / "scaling.png")
+    many_points(report, sizes)
     report.write(out / "results.md")

@@ -12,6 +12,7 @@ from aenp.process import NeuralProcess
 
 DOMAIN = (-4.0, 4.0)
 ATTENTION = {"dim": 32, "heads": 4, "layers": 2}
+TOKENS = {"attention": "spectral", "form": "perceiver", "pseudo_tokens": "grid", "window": 3}
 GRID = {"channels": 16, "layers": 5}
 KINDS = (
     "cnp",
@@ -21,6 +22,7 @@ KINDS = (
     "pttnp-none",
     "pttnp-exact",
     "pttnp-approx-perceiver",
+    "pttnp-approx-grid",
     "rcnp-exact",
     "rcnp-approx-distance",
     "convcnp-exact",
@@ -29,7 +31,7 @@ KINDS = (
     "equivcnp-exact-cnn",
     "equivcnp-approx-unet-c8",
 )
-"Each family at every symmetry once: all that is tested in three and four dimensions, and of code that models share."
+"Each family at every symmetry, and pseudo-tokens on a grid: all that is tested in three and four dimensions, and of code that models share."
 
 
 def fixed(dim_x: int, **options) -> FixedInputs:
@@ -66,6 +68,10 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
     }
     if d <= 3:
         cases |= {
+            "pttnp-exact-grid": lambda: aenp.PTTNP(d, 2, pseudo_spacing=1.0, **TOKENS, **ATTENTION),
+            "pttnp-approx-grid": lambda: aenp.PTTNP(
+                d, 2, pseudo_spacing=0.8, fixed_inputs=fixed(d), fixed_at_targets=True, **TOKENS, **ATTENTION
+            ),
             "convcnp-exact": lambda: aenp.ConvCNP(d, 2, **GRID),
             "convcnp-exact-cnn": lambda: aenp.ConvCNP(d, 2, network="cnn", **GRID),
             "convcnp-approx": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, taper=0.1), **GRID),

@@ -101,13 +101,14 @@ class InProcess:
 @pytest.mark.slow
 @needs_linux
 def test_speed_measures_every_kind_of_attention_and_judges_every_target(tmp_path: Path) -> None:
-    toy = ("--tasks", 2, 16, 32, "--points", 8, 16, "--matrix", 64, "--threads", 1, "--seconds", 0)
+    toy = ("--tasks", 2, 16, 32, "--points", 8, 16, "--large", 8, 32, "--matrix", 64, "--threads", 1, "--seconds", 0)
     files = written(tmp_path, "benchmarks", *toy)
     assert set(files) == {"results.md", "scaling.png"} and files["scaling.png"].read_bytes().startswith(PNG)
     page = files["results.md"].read_text()
     assert [row[0] for row in table(page, "attention")] == list(KINDS)
     assert [row[:2] for row in table(page, "attention | n")] == [[kind, n] for kind in KINDS for n in ("8", "16")]
-    assert {row[-1] for row in table(page, "target")} <= {"met", "**not met**"} and len(table(page, "target")) == 6
+    assert {row[-1] for row in table(page, "target")} <= {"met", "**not met**"} and len(table(page, "target")) == 8
+    assert [row[0] for row in table(page, "grid, n")] == ["8", "32"]
     assert page.count("## Profile: ") == 2 and len(table(page, "threads")) == 1
 
 

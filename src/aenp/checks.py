@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,3 +28,12 @@ def vector(what: str, value: float | Sequence[float] | Tensor, dim: int) -> Tens
     except (RuntimeError, TypeError, ValueError):
         pass
     raise ValueError(f"{what} must be one number, or one for each of {dim} dimensions; got {value}")
+
+
+def positive(name: str, value: float | Sequence[float], dim: int) -> list[float]:
+    """One positive number, or one for each dimension, as one for each."""
+    numbers = np.ravel(value).tolist()
+    numbers = numbers * dim if len(numbers) == 1 else numbers
+    if len(numbers) != dim or not all(1 / LIMIT < number < LIMIT for number in numbers):
+        raise ValueError(f"{name} must be one number or {dim}, between {1 / LIMIT:g} and {LIMIT:g}; got {value}")
+    return numbers

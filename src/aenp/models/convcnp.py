@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aenp.checks import LIMIT
+from aenp.checks import positive
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
 from aenp.nn.convolution import CNN, Convolution, Level, UNet
@@ -82,7 +81,7 @@ class ConvCNP(NeuralProcess):
     ) -> None:
         super().__init__(dim_x, dim_y, likelihood, fixed_inputs, values, dim_covariates)
         points_per_unit = {1: 32.0, 2: 8.0, 3: 4.0}[dim_x] if points_per_unit is None else points_per_unit
-        self.spacing = _spacing(points_per_unit, dim_x)
+        self.spacing = [1 / count for count in positive("points_per_unit", points_per_unit, dim_x)]
         channels = {1: 64, 2: 32, 3: 16}[dim_x] if channels is None else channels
         kernel = {1: 5, 2: 5, 3: 3}[dim_x] if kernel is None else kernel
         at_least_one(channels=channels, growth=growth, layers=layers, lengthscales=lengthscales)
@@ -197,14 +196,3 @@ def unet_widths(channels: int, growth: int, layers: int) -> list[int]:
     if layers % 2 == 0:
         raise ValueError(f"a U-Net has an odd number of layers; got {layers}")
     return [channels * growth**i for i in range(layers // 2 + 1)]
-
-
-def _spacing(points_per_unit: float | Sequence[float], dim_x: int) -> list[float]:
-    """The distance between cells in each dimension."""
-    counts = np.ravel(points_per_unit).tolist()
-    counts = counts * dim_x if len(counts) == 1 else counts
-    if len(counts) != dim_x or not all(1 / LIMIT < count < LIMIT for count in counts):
-        raise ValueError(
-            f"points_per_unit must be one number or {dim_x}, between {1 / LIMIT:g} and {LIMIT:g}; got {points_per_unit}"
-        )
-    return [1 / count for count in counts]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from aenp.fixed_inputs import FixedInputs, Injection
 from aenp.likelihoods import Likelihood
-from aenp.nn.attention import AttentionBlock
+from aenp.nn.attention import AttentionBlock, Kernel
 from aenp.nn.coordinates import Coordinates, Domain
 from aenp.nn.mlp import MLP
 from aenp.nn.pairwise import PairwiseMLP
@@ -86,12 +86,13 @@ class Transformer(NeuralProcess):
                 self.frequencies = Frequencies(dim_x, heads, dim // heads, wavelengths)
         self.head = MLP(dim, self.num_params, width=dim)
 
-    def block(self) -> AttentionBlock:
+    def block(self, kernel: Kernel | None = None) -> AttentionBlock:
+        """A block of attention; `kernel` in place of the usual one where attention is spectral."""
         if self.sees_positions:
             return AttentionBlock(self.dim, self.heads)
         if self.attention == "mlp":
             return AttentionBlock(self.dim, self.heads, PairwiseMLP(self.dim_x, self.heads, width=self.dim))
-        block = AttentionBlock(self.dim, self.heads, Spectral())
+        block = AttentionBlock(self.dim, self.heads, kernel or Spectral())
         self.frequencies.start_local(block.attention.to_query.bias, block.attention.to_key_value.bias[: self.dim])
         return block
 

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from aenp.nn.mlp import MLP
 
 Mask = Bool[Tensor, "batch keys"] | None
+KeysValues = tuple[Float[Tensor, "batch heads keys size"], Float[Tensor, "batch heads keys size"]]
 
 
 class Attention(nn.Module):
@@ -36,8 +37,8 @@ class Attention(nn.Module):
         self,
         z: Float[Tensor, "batch queries dim"],
         context: Float[Tensor, "batch keys dim"],
-        x: Tensor | None = None,
-        context_x: Tensor | None = None,
+        x: Any = None,
+        context_x: Any = None,
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries dim"]:
         """What each query token finds in the context.
@@ -49,9 +50,24 @@ class Attention(nn.Module):
             context_x: positions of the keys.
             mask: `(batch, keys)`, True where a key counts; None if all do.
         """
-        query = self.to_query(z).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return self.read(z, self.keys_values(context), x, context_x, mask)
+
+    def keys_values(self, context: Float[Tensor, "batch keys dim"]) -> KeysValues:
+        """What queries see of the context, to be computed once for all of them."""
         key, value = self.to_key_value(context).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.to_out(self.kernel(query, key, value, x, context_x, mask).transpose(1, 2).flatten(2))
+        return key, value
+
+    def read(
+        self,
+        z: Float[Tensor, "batch queries dim"],
+        keys_values: KeysValues,
+        x: Any = None,
+        context_x: Any = None,
+        mask: Mask = None,
+    ) -> Float[Tensor, "batch queries dim"]:
+        """The same, given the context's keys and values."""
+        query = self.to_query(z).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return self.to_out(self.kernel(query, *keys_values, x, context_x, mask).transpose(1, 2).flatten(2))
 
 
 class AttentionBlock(nn.Module):
@@ -67,11 +83,26 @@ class AttentionBlock(nn.Module):
         self,
         z: Float[Tensor, "batch queries dim"],
         context: Float[Tensor, "batch keys dim"],
-        x: Tensor | None = None,
-        context_x: Tensor | None = None,
+        x: Any = None,
+        context_x: Any = None,
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries dim"]:
-        z = z + self.attention(self.norm(z), self.norm_context(context), x, context_x, mask)
+        return self.read(z, self.keys_values(context), x, context_x, mask)
+
+    def keys_values(self, context: Float[Tensor, "batch keys dim"]) -> KeysValues:
+        """What queries see of the context, to be computed once for all of them."""
+        return self.attention.keys_values(self.norm_context(context))
+
+    def read(
+        self,
+        z: Float[Tensor, "batch queries dim"],
+        keys_values: KeysValues,
+        x: Any = None,
+        context_x: Any = None,
+        mask: Mask = None,
+    ) -> Float[Tensor, "batch queries dim"]:
+        """The same, given the context's keys and values."""
+        z = z + self.attention.read(self.norm(z), keys_values, x, context_x, mask)
         return z + self.mlp(self.norm_mlp(z))
 
 

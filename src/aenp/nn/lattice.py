@@ -90,15 +90,14 @@ class Lattice:
                 "cell off. Check points_per_unit, or use on_grid=False"
             )
 
-    def check_size(self, numbers: int, dtype: torch.dtype) -> None:
+    def check_size(self, numbers: int, dtype: torch.dtype, remedy: str = "Lower points_per_unit") -> None:
         """Raises an error if arrays of the grid are too large, or its cells too small for the coordinates' dtype."""
         size = len(self.size) * math.prod(self.shape) * numbers * dtype.itemsize
         if size > largest_array():
             extent = " × ".join(f"{n * step:.6g}" for n, step in zip(self.shape, self.spacing, strict=True))
             raise ValueError(
-                f"the grid would need {len(self.size)} × {' × '.join(map(str, self.shape))} cells to hold all context "
-                f"and target points, an extent of {extent}: {excess(size)}. Lower points_per_unit, or split tasks "
-                "of far-apart points"
+                f"the grid would need {len(self.size)} × {' × '.join(map(str, self.shape))} cells to hold all its "
+                f"points, an extent of {extent}: {excess(size)}. {remedy}, or split tasks of far-apart points"
             )
         if torch.compiler.is_compiling():
             return
@@ -120,13 +119,16 @@ class Lattice:
 
     def centres(self, stride: int) -> Float[Tensor, "batch *shape dim_x"]:
         """The centres of the blocks of `stride` cells, or of every `stride`-th cell, in the user's coordinates."""
+        return self.origin.view(-1, *[1] * len(self.shape), len(self.shape)) + self.offsets(stride)
+
+    def offsets(self, stride: int) -> Float[Tensor, "*shape dim_x"]:
+        """The same relative to the origin, for all tasks alike."""
         middle = 0.0 if self.nodal else (stride - 1) / 2
         axes = [
             (torch.arange(0, count, stride, device=self.origin.device, dtype=self.origin.dtype) + middle) * step
             for count, step in zip(self.shape, self.spacing, strict=True)
         ]
-        offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        return self.origin.view(-1, *[1] * len(axes), len(axes)) + offsets
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def largest_array() -> float:

@@ -1,0 +1,69 @@
+"""Pseudo-tokens on a grid: what sets them apart from those of a fixed number."""
+
+import pytest
+import torch
+from test_contract import assert_same, differs
+
+import aenp
+from aenp import Task
+from aenp.evaluation.metrics import equivariance_error
+from aenp.symmetry import Translation
+from catalogue import ATTENTION, TOKENS, build, random_task
+
+
+@pytest.mark.parametrize("name", ["pttnp-exact-grid", "pttnp-approx-grid"])
+def test_few_targets_read_few_of_many_tokens(name):
+    """Chunks of two targets see fewer tokens than there are, a thousand copies of them more."""
+    model, task = build(name, 2), random_task(2)
+    many = task.with_targets(task.xt.repeat(1, 1000, 1))
+    expected = model(many)
+    assert_same(aenp.predict(model, task, chunk=2), model(task))
+    torch.testing.assert_close(model(task).mean, expected.mean[:, :7], rtol=1e-5, atol=1e-5)
+
+
+def test_targets_far_from_the_context_get_the_prediction_without_one():
+    model, task = build("pttnp-exact-grid", 2), random_task(2)
+    far = task.with_targets(task.xt + 20)
+    assert_same(model(far), model(far.xc[:, :0], far.yc[:, :0], far.xt))
+    assert differs(model(task), model(far))
+
+
+def test_predictions_are_continuous_where_a_token_comes_into_sight():
+    """As a target moves past a token, and as a context point that leaves the mean in its place does."""
+    model = build("pttnp-exact-grid", 1).double()
+    xc = torch.tensor([[-1.7, 0.4, 1.3]], dtype=torch.float64).unsqueeze(-1)
+    y = torch.tensor([[[1.0, -1.0], [0.5, 2.0], [-2.0, 0.3]]], dtype=torch.float64)
+    xt = torch.tensor([[[-1.0], [0.0], [1.0], [0.3]]], dtype=torch.float64)
+    before, after = model(xc, y, xt - 1e-7), model(xc, y, xt + 1e-7)
+    torch.testing.assert_close(before.mean, after.mean, rtol=0, atol=1e-4)
+    edges = torch.tensor([[[-1.0], [0.0], [1.0]]], dtype=torch.float64)
+    moved = torch.tensor([[[1.0], [0.0], [-1.0]]], dtype=torch.float64) * 1e-7
+    torch.testing.assert_close(model(edges - moved, y, xt).mean, model(edges + moved, y, xt).mean, rtol=0, atol=1e-4)
+
+
+def test_four_dimensions_and_a_spacing_for_each():
+    torch.manual_seed(0)
+    model = aenp.PTTNP(4, 2, pseudo_spacing=[1.5, 2.0, 3.0, 4.0], **TOKENS, **ATTENTION).eval()
+    assert equivariance_error(model, random_task(4), Translation(4).element([7.3, 0.1, -2.0, 100.0])) <= 1e-5
+
+
+def test_a_context_too_wide_for_the_memory_is_refused():
+    model, task = build("pttnp-exact-grid", 2), random_task(2)
+    with pytest.raises(ValueError, match=r"the grid would need 3 × \d+ × \d+ cells .* Raise pseudo_spacing, or split"):
+        model(Task(1e6 * task.xc, task.yc, task.xt))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention": "mlp"}, "needs symmetry='exact', attention='spectral' and form='perceiver'; got 'exact', 'mlp'"),
+        ({"form": "induced"}, "needs symmetry='exact', .*; got 'exact', 'spectral' and 'induced'"),
+        ({"symmetry": "none"}, "needs symmetry='exact', .*; got 'none'"),
+        ({"window": 4}, "window must be an odd number of tokens; got 4"),
+        ({"pseudo_spacing": 0.0}, "pseudo_spacing must be one number or 2, between 1e-15 and 1e"),
+        ({"pseudo_spacing": [1.0, 2.0, 3.0]}, "pseudo_spacing must be one number or 2"),
+    ],
+)
+def test_options_that_do_not_fit_a_grid_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        aenp.PTTNP(2, 1, **TOKENS | options)
