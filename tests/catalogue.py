@@ -42,6 +42,7 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         "pttnp-approx-perceiver": lambda: aenp.PTTNP(
             d, 2, form="perceiver", fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION
         ),
+        "krigingnp-exact": lambda: aenp.KrigingNP(d, 2, dim=16),
         "rcnp-exact": lambda: aenp.RCNP(d, 2, dim=16),
         "rcnp-exact-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16),
         "rcnp-approx-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16, fixed_inputs=fixed(d)),
