@@ -30,8 +30,9 @@ KINDS = (
     "relaxedconvcnp-approx",
     "equivcnp-exact-cnn",
     "equivcnp-approx-unet-c8",
+    "krigingnp-exact",
 )
-"Each family at every symmetry, and pseudo-tokens on a grid: all that is tested in three and four dimensions, and of code that models share."
+"Each family at every symmetry, and tokens on a grid: all that is tested in 3-D and 4-D, and of code that models share."
 
 
 def fixed(dim_x: int, **options) -> FixedInputs:
@@ -61,6 +62,7 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         "pttnp-approx-perceiver": lambda: aenp.PTTNP(
             d, 2, form="perceiver", fixed_inputs=fixed(d), pseudo_tokens=5, **ATTENTION
         ),
+        "krigingnp-exact": lambda: aenp.KrigingNP(d, 2, dim=16),
         "rcnp-exact": lambda: aenp.RCNP(d, 2, dim=16),
         "rcnp-exact-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16),
         "rcnp-approx-distance": lambda: aenp.RCNP(d, 2, relation="distance", dim=16, fixed_inputs=fixed(d)),

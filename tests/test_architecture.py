@@ -29,7 +29,7 @@ LAYERS = [
     {"process"},
     {"inference", "models", "data", "shipped"},
     {"training", "evaluation"},
-    {"earth", "theory"},
+    {"earth", "sklearn", "theory"},
     {"experiments"},
     {"cli"},
 ]

@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from aenp import symmetry
     from aenp.earth.field_model import FieldModel
     from aenp.earth.fitting import fit
+    from aenp.earth.interpolation import interpolate
     from aenp.fixed_inputs import FixedInputs
     from aenp.inference import ar_sample, loglik, predict
     from aenp.likelihoods import Bounded, NonNegative, Normal, NormalMixture
     from aenp.models.cnp import CNP
     from aenp.models.convcnp import ConvCNP
     from aenp.models.equivcnp import EquivCNP
+    from aenp.models.krigingnp import KrigingNP
     from aenp.models.pttnp import PTTNP
     from aenp.models.rcnp import RCNP
     from aenp.models.relaxedconvcnp import RelaxedConvCNP
@@ -32,6 +34,7 @@ PUBLIC = {
     "EquivCNP": "models.equivcnp",
     "FieldModel": "earth.field_model",
     "FixedInputs": "fixed_inputs",
+    "KrigingNP": "models.krigingnp",
     "NeuralProcess": "process",
     "NonNegative": "likelihoods",
     "Normal": "likelihoods",
@@ -43,6 +46,7 @@ PUBLIC = {
     "Task": "task",
     "ar_sample": "inference",
     "fit": "earth.fitting",
+    "interpolate": "earth.interpolation",
     "load": "saving",
     "loglik": "inference",
     "points_per_unit": "models.scales",
@@ -69,6 +73,7 @@ MODULES = (
     "models",
     "nn",
     "saving",
+    "sklearn",
     "symmetry",
     "theory",
     "training",

@@ -26,6 +26,7 @@ COMMANDS = {
     "train": ("aenp.experiments.commands", "train a model of an experiment; Ctrl-C saves it, --resume continues it"),
     "ablate": ("aenp.experiments.ablation", "train and score models that differ in one choice"),
     "data": ("aenp.experiments.commands", "make an experiment's data set"),
+    "interpolate": ("aenp.earth.commands", "predict a field from observations alone, without training"),
     "fit": ("aenp.earth.commands", "train a model on your own field or stations"),
     "predict": ("aenp.earth.commands", "predict a field from observations"),
     "validate": ("aenp.earth.commands", "compare a model with kriging on data that are held out"),
@@ -51,6 +52,7 @@ Approximately equivariant neural processes.
 
 Examples:
   aenp models
+  aenp interpolate stations.csv --plot map.png
   aenp predict --weights era5-2d/pttnp-approx --context stations.csv --target 36,47,6,19,0.25 --out p.nc --plot map.png
   aenp fit t2m.nc --minutes 20 --out runs/own
   aenp validate t2m.nc --weights runs/own

@@ -97,10 +97,22 @@ class NormalMixture(Likelihood):
 
     def distribution(self, raw: Float[Tensor, "batch points dim_y params"]) -> Mixture:
         weights, means, scales = raw.unflatten(-1, (3, self.components)).unbind(-2)
-        # Fixed, distinct offsets: components that start out equal would stay equal.
-        means = means + torch.linspace(-1, 1, self.components + 2).to(means)[1:-1]
-        normals = TorchNormal(means, self._scale(scales), validate_args=False)
+        normals = TorchNormal(means + self._offsets(means), self._scale(scales), validate_args=False)
         return Mixture(Categorical(logits=weights, validate_args=False), normals, validate_args=False)
+
+    def raw(
+        self,
+        logits: Float[Tensor, "batch points components"],
+        means: Float[Tensor, "batch points components"],
+        scales: Float[Tensor, "batch points components"],
+    ) -> Float[Tensor, "batch points params"]:
+        """The raw numbers of a mixture of one output with these weights, means and standard deviations."""
+        above = (scales - self.min_scale).clamp(min=1e-9)
+        return torch.cat([logits, means - self._offsets(means), above + (-torch.expm1(-above)).log()], dim=-1)
+
+    def _offsets(self, like: Tensor) -> Float[Tensor, " components"]:
+        """Fixed, distinct offsets of the means: components that start out equal would stay equal."""
+        return torch.linspace(-1, 1, self.components + 2).to(like)[1:-1]
 
 
 class NonNegative(Likelihood):

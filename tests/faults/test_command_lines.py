@@ -152,6 +152,20 @@ LINES = {
             },
         )
     ],
+    "interpolate": [
+        Line(
+            "stations.csv --target 41,45,-4,2,1 --out new/prediction.nc",
+            {
+                "": NO_FIELD,
+                "--target": (*NO_PLACES, *NO_GRID, "100,120,0,1,1"),
+                "--variable": NO_NAME,
+                "--seed": NO_SEED,
+                "--out": (*NO_FILE, "directory.zarr", "text.zarr"),
+                "--plot": (*NO_FILE, "new/map.xyz"),
+                "--plot new/map.png --coast": NO_FIELD,
+            },
+        )
+    ],
     "validate": [
         Line(
             "field.nc --weights model.safetensors --tasks 1 --out new/table.csv",

@@ -1,7 +1,8 @@
-"""The commands for a scientist's own fields and stations: fit, predict, validate, test-symmetry."""
+"""The commands for a scientist's own fields and stations: interpolate, fit, predict, validate, test-symmetry."""
 
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,9 @@ from aenp.arguments import Count, File, Flag, OptionalCount, Seed, Text, check_a
 from aenp.earth.breaking import fit_pair, symmetry_test
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
+from aenp.earth.interpolation import interpolate as interpolated
 from aenp.earth.output import check_output, write_prediction
+from aenp.earth.points import open_points
 from aenp.earth.sources import Period, Region
 from aenp.saving import written_whole
 from aenp.shipped import find_model
@@ -19,6 +22,59 @@ from aenp.training.directory import MODEL
 
 Files = Annotated[tuple[Path, ...], optional("PATH ...")]
 Names = Annotated[tuple[str, ...], optional("PATH ...")]
+
+
+def interpolate(
+    context: Positional[Path],
+    target: Text = None,
+    out: File = None,
+    variable: Text = None,
+    plot: File = None,
+    coast: File = None,
+    quantiles: Annotated[tuple[float, ...], optional("P ...")] = (),
+    samples: Annotated[int, number(int, 0, 10**4)] = 0,
+    seed: Seed = 0,
+) -> None:
+    """Predict a field from observations alone, at once, with the base model: mean and standard deviation.
+
+    Example: aenp interpolate stations.csv --target 36,47,6,19,0.25 --plot map.png
+
+    Args:
+        context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
+        target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees; by
+            default a grid over the observations.
+        out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
+        variable: name of the values in the context; by default the only one.
+        plot: a map to draw, such as map.png.
+        coast: a file with topography or a land–sea mask, for coastlines on that map.
+        quantiles: probabilities of quantiles to predict, such as 0.05 0.5 0.95.
+        samples: number of coherent samples, plausible fields, to draw.
+        seed: random seed of the samples.
+    """
+    if out is None and plot is None:
+        raise ValueError("there is nothing to write; give --out, such as --out prediction.nc, or --plot map.png")
+    if coast is not None and plot is None:
+        raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
+    if out is not None:
+        check_output(out)
+    check_apart({"context": context, "target": target, "coast": coast}, {"out": out, "plot": plot})
+    if plot is not None:
+        from aenp.earth.maps import map_prediction, read_coast
+        from aenp.evaluation.plots import picture_format
+
+        check_place(plot)
+        picture_format(plot)
+    observed = open_points(context, variable)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prediction = interpolated(observed, target, "value", quantiles, samples, seed, sys.stderr.isatty()).load()
+    for each in caught:
+        print(f"aenp: {each.message}", file=sys.stderr)
+    if out is not None:
+        print(write_prediction(prediction, out))
+    if plot is not None:
+        shore = None if coast is None else read_coast(coast, prediction, observed)
+        print(map_prediction(prediction, observed, plot, shore))
 
 
 def fit(

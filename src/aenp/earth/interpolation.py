@@ -1,0 +1,119 @@
+"""Interpolation without training: the base model in the coordinates and units of a few observations."""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+from numpy import ndarray
+
+from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import Axis, Frame, Variable
+from aenp.earth.places import PlacesLike
+from aenp.earth.points import PointsLike, open_points
+from aenp.process import NeuralProcess
+from aenp.shipped import pretrained
+
+BASE = "base/krigingnp-exact"
+SIDE = 100
+"Number of places along the longer side of the grid that is predicted by default."
+FEWEST, LONGEST, STEEPEST, WIDEST = 3, 6.0, 0.95, 60.0
+"Beyond these the base model was not trained: points, length over width, share of a plane in the variance, degrees."
+
+
+@cache
+def base_model() -> NeuralProcess:
+    """The base model, read once."""
+    process: NeuralProcess = pretrained(BASE)
+    return process
+
+
+def interpolate(
+    context: PointsLike,
+    target: PlacesLike | None = None,
+    variable: str | None = None,
+    quantiles: Sequence[float] = (),
+    samples: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+) -> xr.Dataset:
+    """The prediction at the target's places from the observations alone, at once, by a model trained on random fields.
+
+    The result lies on the target's own coordinates: `mean` and `std` of what would be observed there, and `in_domain`,
+    whether a place is within the box of the observations. Several times are predicted one by one. Where observations
+    are unlike those that the model was trained on, a warning says so.
+
+    Args:
+        context: a table with latitude, longitude, a value and perhaps time; a gridded field with NaN where nothing was
+            observed; or a file of either kind.
+        target: where to predict, as for `FieldModel.predict`; by default a grid over the observations.
+        variable: the name of the values in `context`; by default the only one.
+        quantiles: probabilities, such as (0.05, 0.5, 0.95).
+        samples: number of coherent samples.
+        seed: of the samples.
+        progress: show a progress bar.
+    """
+    observed = open_points(context, variable)
+    for doubt in doubts(observed):
+        warnings.warn(doubt, stacklevel=2)
+    model = around(observed)
+    where = grid_over(model.frame) if target is None else target
+    result = model.predict(observed, where, "value", None, progress, quantiles, samples, seed)
+    return result.drop_vars(["equivariant_mean", "local_effect"])
+
+
+def around(observed: pd.DataFrame) -> FieldModel:
+    """The base model in the units of observations as `open_points` returns them, and in degrees of equal length."""
+    latitude, longitude, values = (observed[name].to_numpy(float) for name in ("latitude", "longitude", "value"))
+    west, east = arc(longitude)
+    south, north = float(latitude.min()), float(latitude.max())
+    length = max(math.cos(math.radians((south + north) / 2)), 0.02)
+    axes = [Axis("latitude", 1.0, (south + north) / 2, south, north)]
+    axes.append(Axis("longitude", 1 / length, (west + east) / 2, west, east))
+    name, units, long_name = (observed.attrs.get(key) or "" for key in ("name", "units", "long_name"))
+    value = Variable(name or "value", float(values.mean()), float(values.std()) or 1.0, units, long_name)
+    return FieldModel(base_model(), Frame(axes, [value])).eval()
+
+
+def arc(longitude: Float[ndarray, " points"]) -> tuple[float, float]:
+    """West and east of the shortest arc that holds all longitudes; east may exceed 180."""
+    turned = np.unique(longitude % 360)
+    gaps = np.diff(turned, append=turned[0] + 360)
+    west = turned[(gaps.argmax() + 1) % len(turned)]
+    return float((west + 180) % 360 - 180), float((west + 180) % 360 - 180 + 360 - gaps.max())
+
+
+def grid_over(frame: Frame) -> dict[str, Float[ndarray, " axis"]]:
+    """A grid over the observations with a margin of a twentieth on each side, its cells as long as they are wide."""
+    sides = {name: (axis.high - axis.low) / axis.unit or 1.0 for name, axis in frame.axes.items()}
+    step = max(sides.values()) / SIDE
+    return {
+        name: (axis.low + axis.high) / 2
+        + axis.unit * np.linspace(-0.55, 0.55, max(2, round(sides[name] / step))) * sides[name]
+        for name, axis in frame.axes.items()
+    }
+
+
+def doubts(observed: pd.DataFrame) -> Iterator[str]:
+    """What makes these observations unlike those that the base model was trained on, in sentences."""
+    tables = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
+    table = max(tables, key=len)
+    advice = "so the prediction may be poor; compare it with `aenp.fit`"
+    if len(table) < FEWEST:
+        yield f"there are {len(table)} observations, and the base model was trained on {FEWEST} or more, {advice}"
+        return
+    frame = around(table).frame
+    x = frame.x({name: table[name].to_numpy() for name in frame.axes})
+    x, y = x - x.mean(axis=0), table["value"].to_numpy(float)
+    length, width = np.linalg.svd(x, compute_uv=False)
+    if len(table) >= 10 and length > LONGEST * width:
+        yield f"the observations lie nearly on a line, {length / max(width, 1e-9):.0f} times as long as wide, {advice}"
+    if np.ptp(x, axis=0).max() > WIDEST:
+        yield f"the observations span {np.ptp(x, axis=0).max():.0f}°, where the globe is not flat, {advice}"
+    rest = y - y.mean() - x @ np.linalg.lstsq(x, y - y.mean(), rcond=None)[0]
+    if len(table) >= 10 and rest.var() < (1 - STEEPEST) * y.var():
+        yield f"a plane explains {100 * (1 - rest.var() / y.var()):.0f} % of the variance, {advice} after removing it"

@@ -1,0 +1,267 @@
+"""KrigingNP: a network reads the kernel off the context, and kriging with that kernel predicts."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.nn.functional import pad
+
+from aenp.likelihoods import Likelihood, NormalMixture
+from aenp.nn.cells import cells
+from aenp.nn.matern import SMOOTHNESS, matern
+from aenp.nn.mlp import MLP
+from aenp.nn.vecchia import profile, references, spacing, traceless
+from aenp.process import (
+    NeuralProcess,
+    Values,
+    at_least_one,
+    context_mean,
+    masked_mean,
+    relative_context,
+    with_covariates,
+)
+from aenp.task import Task
+
+REACH = 7.0
+"The largest change by the network of the logarithm of a kernel's parameter."
+JITTER, LEAST_NUGGET = 1e-7, 1e-7
+ROUND_OFF = 1e-12
+"The share of its mean square below which the variance of some values counts as zero."
+SHARP = 40
+"Number of points from which on references are weighted as if there were no more, so that several keep some weight."
+
+
+class Kernels(NamedTuple):
+    """The kernels of a mixture, in units of the values' variance and of the extent of the context."""
+
+    variance: Float[Tensor, "batch components shapes"]
+    lengthscale: Float[Tensor, "batch components shapes"]
+    stretch: Float[Tensor, "batch components dim_x dim_x"]
+    "The map of places under which the kernel is isotropic."
+    nugget: Float[Tensor, "batch components"]
+    drift: Float[Tensor, "batch components regressors"]
+    "Variances of the coefficients of one, the coordinates and the covariates."
+    logits: Float[Tensor, "batch components"]
+
+    def covariance(
+        self,
+        x1: Float[Tensor, "batch n dim_x"],
+        drift1: Float[Tensor, "batch n regressors"],
+        x2: Float[Tensor, "batch m dim_x"],
+        drift2: Float[Tensor, "batch m regressors"],
+    ) -> Float[Tensor, "batch components n m"]:
+        """The covariance of the field between two sets of points, without nugget."""
+        moved1, moved2 = (x.unsqueeze(1) @ self.stretch for x in (x1, x2))
+        squares = [moved.square().sum(dim=-1) for moved in (moved1, moved2)]
+        r = (squares[0].unsqueeze(3) + squares[1].unsqueeze(2) - 2 * moved1 @ moved2.mT).clamp(min=1e-20).sqrt()
+        cov = (drift1.unsqueeze(1) * self.drift.unsqueeze(2)) @ drift2.mT.unsqueeze(1)
+        for i, smoothness in enumerate(SMOOTHNESS):
+            scale, variance = self.lengthscale[..., i, None, None], self.variance[..., i, None, None]
+            cov = cov + variance * matern(r / scale, smoothness)
+        return cov
+
+    def prior(self, drift: Float[Tensor, "batch n regressors"]) -> Float[Tensor, "batch components n"]:
+        """The variance of an observation at each point, before any other is known."""
+        own = drift.square() @ self.drift.mT
+        return own.mT + (self.variance.sum(dim=-1) + self.nugget).unsqueeze(-1)
+
+
+class KrigingState(NamedTuple):
+    """A context as a KrigingNP represents it; every output is a task of its own, in double precision."""
+
+    anchor: Float[Tensor, "batch 1 dim_x"]
+    "The context's mean, from which positions are measured."
+    extent: Float[Tensor, "batch 1 1"]
+    "The unit of length: the root mean square distance from the anchor."
+    x: Float[Tensor, "tasks context dim_x"]
+    drift: Float[Tensor, "tasks context regressors"]
+    mask: Bool[Tensor, "tasks context"]
+    kernels: Kernels
+    factor: Float[Tensor, "tasks components context context"]
+    "The Cholesky factor of the covariance of the context."
+    errors: Float[Tensor, "tasks components context 1"]
+    "The context's values relative to what those before them say, in standard deviations."
+    shift: Float[Tensor, "tasks 1 1"]
+    scale: Float[Tensor, "tasks 1 1"]
+    "Mean and standard deviation of the context's values, from which and in which kriging counts."
+
+
+class KrigingNP(NeuralProcess):
+    """Σ_k w_k N(y; kriging of D_c with kernel k), where a network infers weights and kernels from the context.
+
+    The network sees how well each of a fixed set of reference kernels explains the context, by Vecchia's likelihood.
+    Lengths are measured in the context's own extent and spacing, so that p(y | s·x, s·D_c) = p(y | x, D_c) for s > 0.
+    Each kernel is a sum of Matérn kernels, anisotropic, with a nugget and a linear drift in x and the covariates.
+    Contexts larger than `window` are divided into cells, each with the kernels and the kriging of the points nearest to
+    its middle.
+
+    Args:
+        dim_x: input dimension.
+        dim_y: output dimension; outputs are predicted one by one.
+        components: number of kernels in the mixture.
+        dim: size of the network's hidden layers.
+        layers: number of the network's hidden layers.
+        window: the largest number of context points that are kriged together.
+        likelihood: a `NormalMixture` with as many components; by default that.
+        values: how the network sees outputs: `standardised`, `centred` or `raw`, as for `NeuralProcess`.
+        dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+    """
+
+    family = "krigingnp"
+    symmetries = ("exact",)
+    likelihood: NormalMixture
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        components: int = 3,
+        dim: int = 128,
+        layers: int = 3,
+        window: int = 256,
+        likelihood: Likelihood | None = None,
+        values: Values = "standardised",
+        dim_covariates: int = 0,
+    ) -> None:
+        at_least_one(components=components, dim=dim, layers=layers, window=window)
+        likelihood = likelihood or NormalMixture(components)
+        super().__init__(dim_x, dim_y, likelihood, None, values, dim_covariates)
+        if not isinstance(likelihood, NormalMixture) or likelihood.components != components:
+            raise ValueError(
+                f"likelihood must be NormalMixture({components}), as kriging with {components} kernels predicts; got "
+                f"{type(likelihood).__name__}()"
+            )
+        shapes, stretches = len(SMOOTHNESS), len(traceless(dim_x))
+        self.sizes = [shapes, shapes, stretches, 1, 2 + (dim_covariates > 0), 1]
+        self.components, self.window = components, window
+        seen = 3 * len(references(dim_x)) + 3
+        self.network = MLP(seen, components * sum(self.sizes), width=dim, hidden=layers)
+
+    def encode(self, task: Task) -> KrigingState | Task:
+        """Kernels and factors of a small context; a large one is left until its targets' cells are known."""
+        return task if task.xc.shape[1] > self.window else self._krige(task)
+
+    def _krige(self, task: Task) -> KrigingState:
+        task = task if task.xc.shape[1] else _one_masked_point(task)
+        anchor, mask = context_mean(task), _mask(task)
+        x, extent = _in_extents(relative_context(task, anchor), mask)
+        y, shift, scale = _standardised(task)
+        y, shift, scale = (each.mT.flatten(0, 1) for each in (y, shift, scale))
+        x, mask = self._each_output(x.double()), self._each_output(mask)
+        covariates = None if task.context_covariates is None else self._each_output(task.context_covariates.double())
+        kernels, drift = self._kernels(x, y, mask, covariates), _drift(x, covariates)
+        cov = kernels.covariance(x, drift, x, drift) * (mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1)
+        noise = torch.where(mask.unsqueeze(1), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift), 1.0)
+        factor = torch.linalg.cholesky(cov + torch.diag_embed(noise))
+        errors = torch.linalg.solve_triangular(factor, y[:, None, :, None].expand(*factor.shape[:3], 1), upper=False)
+        return KrigingState(anchor, extent, x, drift, mask, kernels, factor, errors, shift[..., None], scale[..., None])
+
+    def decode(
+        self,
+        state: KrigingState | Task,
+        xt: Float[Tensor, "batch target dim_x"],
+        covariates: Float[Tensor, "batch target dim_covariates"] | None = None,
+    ) -> Float[Tensor, "batch target params"]:
+        if isinstance(state, Task):
+            given = (xt,) if covariates is None else (xt, covariates)
+            return torch.cat([self._by_cells(state[i], *(each[i : i + 1] for each in given)) for i in range(len(xt))])
+        x = self._each_output(((xt - state.anchor) / state.extent).double())
+        drift = _drift(x, None if covariates is None else self._each_output(covariates.double()))
+        cov = state.kernels.covariance(state.x, state.drift, x, drift) * state.mask[:, None, :, None]
+        weights = torch.linalg.solve_triangular(state.factor, cov, upper=False)
+        mean = state.shift + state.scale * (weights * state.errors).sum(dim=2)
+        variance = state.kernels.prior(drift) - weights.square().sum(dim=2)
+        scale = state.scale * torch.maximum(variance, state.kernels.nugget.unsqueeze(-1)).sqrt()
+        logits = state.kernels.logits.unsqueeze(-1).expand_as(mean)
+        raw = self.likelihood.raw(*(each.mT for each in (logits, mean, scale)))
+        return raw.unflatten(0, (-1, self.dim_y)).transpose(1, 2).flatten(2).to(self.dtype)
+
+    def _by_cells(self, task: Task, *at_targets: Tensor) -> Float[Tensor, "1 target params"]:
+        """The raw parameters at the targets of one task, by kriging in each one's cell."""
+        numbers, xt, anchor = _mask(task)[0].nonzero()[:, 0], at_targets[0], context_mean(task)[0]
+        out = xt.new_empty(1, xt.shape[1], self.num_params, dtype=self.dtype)
+        for near, members in cells(task.xc[0, numbers] - anchor, xt[0] - anchor, min(self.window, len(numbers))):
+            state = self._krige(_some_context(task, numbers[near]))
+            out[:, members] = self.decode(state, *(each[:, members] for each in at_targets))
+        return out
+
+    def _each_output(self, values: Shaped[Tensor, "batch points *dim"]) -> Shaped[Tensor, "tasks points *dim"]:
+        """The same values for each output."""
+        return values.repeat_interleave(self.dim_y, dim=0)
+
+    def _kernels(self, x: Tensor, y: Tensor, mask: Tensor, covariates: Tensor | None) -> Kernels:
+        """The mean parameters of the references, weighted by their likelihood, as the network corrects them."""
+        unit = spacing(x, mask)
+        with torch.no_grad():
+            logliks, scales = profile(x / unit[:, None, None], y, mask, covariates)
+        count, best = mask.sum(dim=1, keepdim=True), logliks.amax(dim=1, keepdim=True)
+        weights = (count.clamp(max=SHARP) * logliks).softmax(dim=1)
+        features = [
+            (30 * (best - logliks)).log1p() / 3,
+            weights,
+            scales / 4,
+            best / 2,
+            count.clamp(min=1).log() / 4,
+            unit.log().unsqueeze(1) / 2,
+        ]
+        out = self.network(torch.cat(features, dim=1).to(self.dtype)).double().unflatten(1, (self.components, -1))
+        variance, length, stretch, nugget, drift, logits = (REACH * (out / REACH).tanh()).split(self.sizes, dim=2)
+        bank = x.new_tensor([[each.lengthscale, each.nugget] for each in references(self.dim_x)]).log()
+        likely_length, likely_nugget = (weights @ bank).T[..., None, None]
+        likely_variance = (weights * scales).sum(dim=1)[:, None, None]
+        spread = torch.linspace(-1, 1, self.components).to(out).unsqueeze(-1)
+        repeats = torch.tensor([1, self.dim_x, self.dim_covariates][: drift.shape[2]], device=out.device)
+        return Kernels(
+            variance=(likely_variance + variance).exp() / len(SMOOTHNESS),
+            lengthscale=(likely_length + length + spread).exp() * unit[:, None, None],
+            stretch=torch.linalg.matrix_exp(torch.einsum("tks,sij->tkij", stretch / 2, traceless(self.dim_x).to(out))),
+            nugget=(likely_variance + likely_nugget + nugget).exp()[..., 0].clamp(min=LEAST_NUGGET),
+            drift=drift.exp().repeat_interleave(repeats, dim=2),
+            logits=logits[..., 0],
+        )
+
+
+def _mask(task: Task) -> Bool[Tensor, "batch context"]:
+    """Which context points count."""
+    return torch.ones_like(task.xc[..., 0], dtype=torch.bool) if task.context_mask is None else task.context_mask
+
+
+def _in_extents(
+    x: Float[Tensor, "batch context dim_x"], mask: Bool[Tensor, "batch context"]
+) -> tuple[Float[Tensor, "batch context dim_x"], Float[Tensor, "batch 1 1"]]:
+    """Places in units of their root mean square, and that; places without extent stay as they are."""
+    square = x.square().sum(dim=(1, 2), keepdim=True) / mask.sum(dim=1).clamp(min=1)[:, None, None]
+    extent = torch.where(square > 0, square, 1.0).sqrt()
+    return x / extent, extent
+
+
+def _standardised(task: Task) -> tuple[Tensor, Tensor, Tensor]:
+    """The context's values in double precision, zero where masked, with the mean and deviation that they count in."""
+    y = task.yc.double()
+    shift = masked_mean(y, task).unsqueeze(1)
+    square = masked_mean((y - shift).square(), task).unsqueeze(1)
+    scale = torch.where(square > ROUND_OFF * masked_mean(y.square(), task).unsqueeze(1), square, 1.0).sqrt()
+    return (y - shift) / scale * _mask(task).unsqueeze(-1), shift, scale
+
+
+def _drift(x: Tensor, covariates: Tensor | None) -> Float[Tensor, "tasks points regressors"]:
+    """One, the coordinates and the covariates of each point."""
+    return with_covariates(torch.cat([torch.ones_like(x[..., :1]), x], dim=-1), covariates)
+
+
+def _some_context(task: Task, numbers: Int[Tensor, " points"]) -> Task:
+    """The same task with only the context points of these numbers."""
+    values = {name: getattr(task, name) for name in ("xc", "yc", "context_covariates")}
+    chosen = {name: value[:, numbers] for name, value in values.items() if value is not None}
+    return replace(task, **chosen, context_mask=None)
+
+
+def _one_masked_point(task: Task) -> Task:
+    """The same empty context with a place for a point, so that no array is empty."""
+    values = {name: getattr(task, name) for name in ("xc", "yc", "context_covariates")}
+    padded = {name: pad(value, [0, 0, 0, 1]) for name, value in values.items() if value is not None}
+    return replace(
+        task, **padded, context_mask=torch.zeros(task.batch_size, 1, dtype=torch.bool, device=task.xc.device)
+    )

@@ -1,0 +1,38 @@
+"""Cells: a division of space into boxes, each small beside the distance of the points that it is predicted from."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+LEVELS = 20
+"Halvings from the largest box to the size of the points' extent, and from there to the smallest box."
+SIZE = 0.6
+"The largest half diagonal of a cell, relative to the radius of the ball that holds its points."
+
+
+def cells(
+    points: Float[Tensor, "points dim_x"], places: Float[Tensor, "places dim_x"], count: int
+) -> Iterator[tuple[Int[Tensor, " count"], Int[Tensor, " members"]]]:
+    """For each cell with places in it the numbers of the `count` points nearest to its middle, and of its places.
+
+    Boxes are halved along every axis, from a huge one around the origin, until they are small beside the distance of
+    their points. So cells are large in gaps between the points, and a place's cell does not depend on other places.
+    """
+    extent = points.abs().max().clamp(min=torch.finfo(points.dtype).tiny)
+    corners = torch.tensor(list(product((-1, 1), repeat=points.shape[1]))).to(points)
+    stack = [(torch.zeros_like(points[0]), LEVELS, torch.arange(len(places), device=places.device))]
+    while stack:
+        centre, level, members = stack.pop()
+        half = extent * 2.0**level
+        near = (points - centre).norm(dim=1).topk(count, largest=False, sorted=False)
+        if half * len(centre) ** 0.5 <= SIZE * near.values.max() or level == -LEVELS:
+            yield near.indices, members
+            continue
+        side = torch.where(places[members] > centre, 1.0, -1.0)
+        for corner in corners:
+            inside = members[(side == corner).all(dim=1)]
+            if len(inside):
+                stack.append((centre + half / 2 * corner, level - 1, inside))

@@ -1,0 +1,121 @@
+"""Interpolation without training: near the truth, honest, indifferent to units, and it says when it is in doubt."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import aenp
+from aenp.earth.interpolation import arc, doubts
+
+SLOPE = 3.0
+
+
+def field(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
+    return 280 + 5 * np.sin(latitude / 2) * np.cos(longitude / 3)
+
+
+def stations(count: int = 60, seed: int = 0, west: float = 0.0, noise: float = 0.1) -> pd.DataFrame:
+    """Noisy values of a smooth field at random places of 10° × 10°."""
+    rng = np.random.default_rng(seed)
+    latitude, longitude = 40 + 10 * rng.random(count), 10 * rng.random(count)
+    value = field(latitude, longitude) + noise * rng.standard_normal(count)
+    return pd.DataFrame({"latitude": latitude, "longitude": (west + longitude + 180) % 360 - 180, "t2m [K]": value})
+
+
+def test_a_map_in_one_call_is_near_the_truth_and_knows_its_errors() -> None:
+    result = aenp.interpolate(stations())
+    assert set(result) == {"mean", "std", "in_domain"} and result["mean"].attrs["units"] == "K"
+    assert result["mean"].ndim == 2 and max(result["mean"].shape) == 100
+    truth = field(*np.meshgrid(result["latitude"], result["longitude"], indexing="ij"))
+    error = np.where(result["in_domain"], result["mean"].transpose("latitude", "longitude") - truth, np.nan)
+    assert np.sqrt(np.nanmean(error**2)) < 0.5
+    assert 0.7 < np.nanmean(abs(error) < 2 * result["std"].transpose("latitude", "longitude")) <= 1
+
+
+def test_predictions_do_not_depend_on_the_units() -> None:
+    kelvin = stations()
+    fahrenheit = kelvin.rename(columns={"t2m [K]": "t2m"}).assign(t2m=lambda table: 1.8 * table["t2m"] - 459.67)
+    one, other = aenp.interpolate(kelvin, "42,48,2,8,1"), aenp.interpolate(fahrenheit, "42,48,2,8,1")
+    np.testing.assert_allclose(other["mean"], 1.8 * one["mean"] - 459.67, atol=0.02)
+    np.testing.assert_allclose(other["std"], 1.8 * one["std"], rtol=0.01)
+
+
+def test_the_date_line_is_no_border() -> None:
+    """The same stations elsewhere on the same circle of latitude have the same map."""
+    near, far = aenp.interpolate(stations(), "42,48,2,8,1"), aenp.interpolate(stations(west=175), "42,48,177,183,1")
+    np.testing.assert_allclose(far["mean"], near["mean"], atol=0.01)
+    assert bool(far["in_domain"].all())
+
+
+def test_each_time_is_predicted_from_its_own_observations() -> None:
+    days = [stations(20, seed).assign(time=f"2020-01-0{seed + 1}") for seed in range(2)]
+    both = aenp.interpolate(pd.concat(days), "42,48,2,8,2")
+    assert both.sizes["time"] == 2
+    alone = aenp.interpolate(days[1].drop(columns="time"), "42,48,2,8,2")
+    np.testing.assert_allclose(both["mean"].isel(time=1), alone["mean"], atol=0.05)
+
+
+def test_few_points_have_wider_intervals_than_many() -> None:
+    """Beyond what is known of the field, the scale itself is uncertain."""
+    few, many = (aenp.interpolate(stations(count), "44,46,4,6,0.5", quantiles=(0.01, 0.99)) for count in (5, 100))
+    assert few["std"].mean() > 3 * many["std"].mean()
+    assert few["quantiles"].sizes["quantile"] == 2
+
+
+def test_a_field_with_gaps_is_a_context_too() -> None:
+    axes = {"latitude": np.arange(40, 50, 0.5), "longitude": np.arange(0.0, 10, 0.5)}
+    whole = xr.DataArray(field(*np.meshgrid(*axes.values(), indexing="ij")), axes, list(axes), name="t2m")
+    hidden = (abs(whole.latitude - 45) < 1) & (abs(whole.longitude - 5) < 1)
+    filled = aenp.interpolate(whole.where(~hidden), whole)
+    assert float(abs(filled["mean"] - whole).where(hidden).max()) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "doubt"),
+    [
+        (lambda table: table.head(2), "there are 2 observations"),
+        (lambda table: table.assign(longitude=table["longitude"] / 50), "nearly on a line"),
+        (lambda table: table.assign(**12 * (table[["latitude", "longitude"]] - [45, 5])), "span 1.*°, where the globe"),
+        (lambda table: table.assign(**{"t2m [K]": SLOPE * table["latitude"]}), "a plane explains 100 %"),
+    ],
+    ids=["few", "line", "wide", "plane"],
+)
+def test_observations_unlike_those_in_training_are_warned_of(
+    change: Callable[[pd.DataFrame], pd.DataFrame], doubt: str
+) -> None:
+    with pytest.warns(UserWarning, match=doubt):
+        aenp.interpolate(change(stations()), "44,46,4,6,1")
+
+
+def test_ordinary_observations_raise_no_doubt() -> None:
+    observed = stations().rename(columns={"t2m [K]": "value"})
+    assert not list(doubts(observed))
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "expected"),
+    [([1, 5, 3], (1, 5)), ([-179, 179], (179, 181)), ([0, 90, 180], (0, 180)), ([7], (7, 7))],
+)
+def test_the_shortest_arc(longitudes: list[float], expected: tuple[float, float]) -> None:
+    np.testing.assert_allclose(arc(np.array(longitudes, float)), expected)
+
+
+def test_the_command_writes_a_file_and_a_map(call: Callable[..., str], tmp_path: Path) -> None:
+    stations(30).to_csv(tmp_path / "stations.csv", index=False)
+    words = "interpolate", tmp_path / "stations.csv", "--target", "42,48,2,8,0.5", "--out", tmp_path / "p.nc"
+    told = call(*words, "--plot", tmp_path / "map.png", "--quantiles", "0.05", "0.95")
+    assert str(tmp_path / "p.nc") in told and (tmp_path / "map.png").stat().st_size > 10_000
+    with xr.open_dataset(tmp_path / "p.nc") as written:
+        assert written["quantiles"].sizes["quantile"] == 2
+
+
+def test_a_command_that_would_write_nothing_ends_with_an_error(
+    call: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        call("interpolate", tmp_path / "stations.csv")
+    assert "nothing to write; give --out" in capsys.readouterr().err
