@@ -16,7 +16,8 @@ from aenp.models import make
 from aenp.process import NeuralProcess
 from aenp.theory.commands import Approximations, Row
 
-THEORY = Approximations([Row(1, 0.0, 2, 0.5, 1.0)], [Row(1, 0.0, 2, 0.5, 1.0)], [Row(1, 1.0, 2, 0.25, 1.0)])
+LINEAR = [Row(1, 0.0, 2, 0.5, 1.0)]
+THEORY = Approximations(LINEAR, LINEAR, [Row(n, 1.0, 2, 0.25, 1.0) for n in (1, 3, 5)])
 
 
 class Brief(Gibbs):
@@ -70,6 +71,16 @@ def test_the_report_has_every_part_and_says_what_was_skipped(
     assert all(f"<h2>{title}</h2>" in page for title in titles)
     assert page.count("data:image/png;base64,") == 4 == page.count("<img ")
     assert "-0.406 ± 0.004" in page and "holds" in page and str(tmp_path) not in page
+
+
+def test_without_the_document_the_theory_is_its_tables_and_its_picture(
+    scored: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(overview, "PACKAGE", tmp_path / "site-packages" / "aenp")
+    overview.write_overview(None, tmp_path, 4, 0)
+    page = (tmp_path / "report.html").read_text()
+    assert "<h2>The theory</h2>" in page and "<td>0.25</td>" in page
+    assert page.count("data:image/png;base64,") == 2 == page.count("<img ")
 
 
 def test_missing_files_are_named_and_nothing_else_is_lost(

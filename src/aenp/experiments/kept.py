@@ -18,7 +18,7 @@ from aenp.saving import checksum, written_whole
 PACKAGE = Path(__file__).parents[1]
 FOLDER = ".scores"
 "Where scores are kept, beside the page that shows them."
-SCORING = ("*.py", "nn/*.py", "models/*.py", "evaluation/*.py", "experiments/*/*.py")
+SCORING = ("*.py", "nn/*.py", "models/*.py", "evaluation/metrics.py", "evaluation/scores.py", "experiments/*/*.py")
 "The code on which scores depend; that of test tasks and of training shows in the tasks and in the weights."
 
 

@@ -67,7 +67,7 @@ def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
                 reports[experiment.name] = write_report(
                     chosen, chosen.shipped_models(), out / experiment.name, tasks, seed
                 )
-            except (FileNotFoundError, NotShipped) as error:
+            except (FileNotFoundError, Unavailable) as error:
                 skipped[experiment.name] = str(error)
     theory, ablations = approximations(), out / "ablations"
     every = findings([report.comparison for report in reports.values()], theory, ablations)
@@ -87,15 +87,15 @@ def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
     return summary
 
 
-class NotShipped(LookupError):
+class Unavailable(LookupError):
     """An experiment cannot be repeated with what is at hand."""
 
 
 def _with_data(experiment: type[Experiment], data: Path | None) -> Experiment:
     if not shipped(experiment.name):
-        raise NotShipped("none of its models are shipped")
+        raise Unavailable("none of its models are shipped")
     if experiment.needs_data and data is None:
-        raise NotShipped("it needs data; give their directory with --data, as docs/era5.md explains")
+        raise Unavailable("it needs data; give their directory with --data, as docs/era5.md explains")
     return experiment(data if experiment.needs_data else None)
 
 

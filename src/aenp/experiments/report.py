@@ -338,6 +338,7 @@ class Comparison:
 
     def page(self, figures: Iterable[Path]) -> str:
         data, split = self.experiment.data, self.experiment.split
+        pictures = [f"![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures]
         return PAGE.format(
             title=self.experiment.title,
             name=self.experiment.name,
@@ -361,7 +362,7 @@ class Comparison:
             calibration=self.calibration_table(),
             training=self.training_table(),
             findings=_section(self.experiment.findings(self.models, self.seed)),
-            figures="".join(f"\n![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures),
+            figures=_section("\n".join(["## Figures\n", *pictures]) if pictures else ""),
         )
 
 
