@@ -141,7 +141,7 @@ def test_every_kind_of_run_has_a_directory_of_its_own() -> None:
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, data="here"),
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, data="there"),
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, seed=1),
-        RunConfig("gp", "tnp", "approx", minutes=9, num_fixed=2),
+        RunConfig("gp", "tnp", "approx", minutes=9.0, num_fixed=2),
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, border="paper"),
     ]
     names = [ablation._name(run) for run in runs]

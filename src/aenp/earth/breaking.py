@@ -178,7 +178,7 @@ def fit_pair(
 
 def _first_dates(data: PointsLike, variable: str | None, region: Region | None) -> Period:
     """The first and last date to train on."""
-    source: Any = (open_points if is_scattered(data) else open_gridded)(data, variable, region)
+    source = open_points(data, variable, region) if is_scattered(data) else open_gridded(data, variable, region)
     known = source.coords if isinstance(source, xr.DataArray) else source.columns
     times = np.asarray(source["time"] if "time" in known else ())
     dates = np.unique(times.astype("datetime64[D]")) if np.issubdtype(times.dtype, np.datetime64) else times

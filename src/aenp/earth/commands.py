@@ -271,17 +271,17 @@ def test_symmetry(
     """
     if exact is not None and approximate is None:
         raise ValueError("--exact is compared with a model that --approximate names; give both, or neither")
-    given = [None if each is None else _field_model(each) for each in (approximate, exact)]
-    if approximate is None:
+    one, other = (None if each is None else _field_model(each) for each in (approximate, exact))
+    if one is None:
         check_place(out, is_directory=True)
         options = FitOptions(family, "approx", minutes, variable, region, None, steps, seed)
         pair = fit_pair(out, data, options, covariates)
         if not all(outcome.finished for _, outcome in pair):
             print("Stopped. The same command continues.")
             sys.exit(130)
-        given = [model for model, _ in pair]
+        one, other = (model for model, _ in pair)
     common: dict[str, Any] = {"variable": variable, "region": region, "seed": seed}
-    print(symmetry_test(data, *given, days=days, tasks=tasks, covariates=covariates, **common))
+    print(symmetry_test(data, one, other, days=days, tasks=tasks, covariates=covariates, **common))
 
 
 def _field_model(weights: str) -> FieldModel:

@@ -205,7 +205,8 @@ def _values(what: What, num: tuple[int, ...], dropout: tuple[float, ...], border
     for name, only in uses.items():
         if given[name] and what not in only:
             raise ValueError(f"--{name} is for `aenp ablate {' or '.join(only)}`; leave it out of `aenp ablate {what}`")
-    return {"fixed-inputs": num or NUM, "dropout": dropout or DROPOUT, "border": BORDERS}[what]
+    values: dict[str, Sequence[Value]] = {"fixed-inputs": num or NUM, "dropout": dropout or DROPOUT, "border": BORDERS}
+    return values[what]
 
 
 def _choice(what: What, value: Any) -> dict[str, Any]:
@@ -268,7 +269,7 @@ class Page:
         self.oracles = (results.of({}) or {})["scores"]
         self.tests = list(self.oracles)
 
-    def paper(self, test: str, family: str) -> Mapping[float, float]:
+    def paper(self, test: str, family: str) -> Mapping[Any, float]:
         """The paper's scores by the value that is varied."""
         return self.experiment.paper_ablations.get(self.what, {}).get(test, {}).get(family, {})
 
@@ -286,7 +287,7 @@ class Page:
                 for test in self.tests:
                     row += [_spread(_logliks(lines, test)), _spread(_gains(lines, test))]
                     if self.experiment.paper_ablations.get(self.what, {}).get(test):
-                        score = self.paper(test, family).get(value)  # type: ignore[call-overload]
+                        score = self.paper(test, family).get(value)
                         row.append("" if score is None else f"{score:g}")
                 rows.append(row)
         return markdown_table(header, rows)
@@ -330,14 +331,14 @@ class Page:
                 for place, each in zip(places, scores, strict=True):
                     axis.plot([place] * len(each), each, "o", color=colour, markersize=4, alpha=0.6)
                 paper = self.paper(test, family)
-                known = [(place, paper[value]) for place, value in enumerate(values) if value in paper]  # type: ignore[index]
+                known = [(place, paper[value]) for place, value in enumerate(values) if value in paper]
                 if known:
                     axis.plot(*zip(*known, strict=True), "s--", color=colour, markersize=3, label=f"{family}, paper")
             for oracle, style in zip(_ceilings(self.oracles[test]), ("-.", ":"), strict=False):
                 level = self.oracles[test][oracle]["loglik"]["mean"]
                 axis.axhline(level, color="0.4", linestyle=style, linewidth=1, label=f"{oracle} (oracle)")
             labels = [_shown(value) for value in next(iter(self.runs.values()))]
-            axis.set_xticks(range(len(labels)), labels)
+            axis.set_xticks(list(range(len(labels))), labels)
             axis.set(title=test, xlabel=f"{SYMBOLS[self.what]}: {TITLES[self.what]}", ylabel="log-likelihood")
             axis.grid(alpha=0.25)
             axis.legend(fontsize=8)

@@ -24,7 +24,7 @@ BEST = "Bayes-optimal"
 "The name of the oracle that no model can beat on average."
 Number = tuple[float, float]
 "A mean and its standard error, or an upper bound of the mean and NaN, where the paper prints a bound only."
-PaperAblation = Mapping[str, Mapping[str, Mapping[float, float]]]
+PaperAblation = Mapping[str, Mapping[str, Mapping[Any, float]]]
 "Scores by column, then by family, then by the value that is varied."
 STRATA = 16
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from aenp.data import GibbsTasks
-from aenp.experiments.experiment import BEST, PAPER, Experiment, FamilySetup, Stratum, eight, per_stratum
+from aenp.experiments.experiment import BEST, PAPER, Experiment, FamilySetup, PaperAblation, Stratum, eight, per_stratum
 from aenp.experiments.gp import oracles
 from aenp.process import NeuralProcess
 from aenp.task import Task
@@ -118,7 +119,7 @@ oracles, and differences between models."""
         },
     }
 
-    paper_ablations = {  # noqa: RUF012
+    paper_ablations: ClassVar[Mapping[str, PaperAblation]] = {
         "fixed-inputs": {
             "in distribution": {
                 "tnp": {0: -0.488, 1: -0.409, 2: -0.410, 4: -0.406, 8: -0.408, 16: -0.403},

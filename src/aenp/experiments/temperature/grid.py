@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from aenp.data.patches import Patches
 from aenp.evaluation.scores import Stratum
-from aenp.experiments.experiment import PAIRS, PAPER, FamilySetup, eight, middles, per_stratum
+from aenp.experiments.experiment import PAIRS, PAPER, FamilySetup, PaperAblation, eight, middles, per_stratum
 from aenp.experiments.plane import (
     CELLS_PER_UNIT,
     PAPER_FIXED,
@@ -155,7 +155,7 @@ class Temperature(FieldExperiment):
     }
     paper_tests = {"Italy": "Europe", "UK": "US"}  # noqa: RUF012
     outside = ("UK", "US")
-    paper_ablations = {  # noqa: RUF012
+    paper_ablations: ClassVar[Mapping[str, PaperAblation]] = {
         "fixed-inputs": {"Europe": EUROPE_BY_NUM, "Italy": EUROPE_BY_NUM},
         "dropout": {
             "Europe": EUROPE_BY_DROPOUT,
