@@ -11,7 +11,8 @@ from aenp.configured import build
 from aenp.earth import fitting
 from aenp.earth.climatology import Climatology
 from aenp.earth.field_model import FieldModel
-from aenp.earth.fitting import fit, prepare
+from aenp.earth.fitting import fit
+from aenp.earth.training_data import prepare
 
 TIMES = pd.date_range("2020-01-01", periods=40, freq="6h")
 LATITUDE, LONGITUDE = 40 + 0.5 * np.arange(8), 0.5 * np.arange(8)
