@@ -65,10 +65,10 @@ def test_predictions_are_those_of_the_process_in_units_of_the_climatology(model:
     count, variable = 64, model.frame.variables[0]
     place = np.meshgrid(LATITUDE, LONGITUDE, indexing="ij")
     same = Climatology(place[0].ravel(), place[1].ravel(), [[variable.mean]] * count, [variable.std] * count, [])
-    plain = build(model.frame.configuration() | {"climatology": None})
+    plain = build(model.frame.configuration() | {"reference": None})
     some = FIELD[-1:].to_dataframe().sample(20, random_state=0).reset_index()
     expected, found = (
-        FieldModel(model.process, frame).predict(some, FIELD[-1:]) for frame in (plain, plain.with_climatology(same))
+        FieldModel(model.process, frame).predict(some, FIELD[-1:]) for frame in (plain, plain.relative_to(same))
     )
     for name in ("mean", "std", "local_effect"):
         assert np.allclose(found[name], expected[name], rtol=1e-4, atol=1e-3)
@@ -102,7 +102,7 @@ def test_what_anomalies_need_is_named(model: FieldModel) -> None:
 def test_places_never_observed_have_no_part_in_the_climatology() -> None:
     """The sea of a field on land: beside it, what is usual is that of the land around."""
     land = FIELD.where(FIELD["longitude"] < 2)
-    climatology = prepare(land, anomalies=True).frame.climatology
+    climatology = prepare(land, anomalies=True).frame.reference
     assert climatology is not None and len(climatology.stds) == 32
     mean, _ = climatology.at({"latitude": [40.25], "longitude": [1.6], "time": TIMES[:1]})
     assert USUAL[:, :4].min() < mean[0] - DAILY[0, 0, 0] < USUAL[:, :4].max()

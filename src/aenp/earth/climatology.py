@@ -1,7 +1,6 @@
 """Climatology: what is usual at a place and time."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
-from aenp.configured import Configured
+from aenp.earth.reference import Moments, Reference
 from aenp.earth.sources import EPOCH
 
 PLACE = ["latitude", "longitude"]
@@ -22,14 +21,7 @@ YEAR, DAY = (1 / 365.25, 2 / 365.25), (1.0, 2.0)
 "The cycles of a climatology, as frequencies per day."
 
 
-class Moments(NamedTuple):
-    """A prediction at some places."""
-
-    mean: Float[ndarray, " points"]
-    std: Float[ndarray, " points"]
-
-
-class Climatology(Configured):
+class Climatology(Reference):
     """The mean and the yearly and daily cycle of each place, and the standard deviation around them.
 
     Those of a place are drawn towards the region's with the weight of one observation. Elsewhere they are those of the
@@ -107,15 +99,6 @@ class Climatology(Configured):
     def on(self, times: ndarray) -> tuple[Float[ndarray, "times places"], Float[ndarray, " places"]]:
         """The mean at all of these times and the standard deviation, at its own places."""
         return _features(times, self.cycles) @ self.coefficients.T, self.stds
-
-    def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
-        """What is usual, whatever was observed."""
-        return self.at(target)
-
-    def anomalies(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The table with values as deviations from the mean, in standard deviations."""
-        mean, std = self.at(table)
-        return table.assign(value=(table["value"] - mean) / std)
 
 
 def positions(table: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "points 3"]:

@@ -268,7 +268,7 @@ class FieldModel(Configured, nn.Module):
             variable: the name of the values in `context`; by default the name in training, or the only one.
             elevation: a topography in metres, for a model that sees elevation.
             plot: a map to draw, such as map.png; by default none.
-            covariates: fields of the model's covariates, as for `predict`; they may not change with time.
+            covariates: fields of the model's covariates, as for `predict`.
         """
         from aenp.earth.placement import suggest
 

@@ -52,6 +52,7 @@ class FitOptions:
         likelihood: normal; precipitation, for what is never negative and often zero; bounded, for what has two bounds.
         bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
+        given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
     """
 
     family: str = "convcnp"
@@ -65,6 +66,7 @@ class FitOptions:
     likelihood: str = "normal"
     bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
     anomalies: Flag = False
+    given: Text = None
 
     def __post_init__(self) -> None:
         if self.family not in OPTIONS:
@@ -74,10 +76,11 @@ class FitOptions:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
         if self.bounds is not None and self.likelihood != "bounded":
             raise ValueError(f"bounds are for likelihood='bounded'; got {self.likelihood!r}")
-        if self.anomalies and self.likelihood != "normal":
-            raise ValueError(
-                f"anomalies are deviations of either sign, for likelihood='normal'; got {self.likelihood!r}"
-            )
+        if (self.anomalies or self.given is not None) and self.likelihood != "normal":
+            what = "anomalies are deviations" if self.anomalies else "differences to what is given are"
+            raise ValueError(f"{what} of either sign, for likelihood='normal'; got {self.likelihood!r}")
+        if self.anomalies and self.given is not None:
+            raise ValueError("values are deviations from the climatology or from what is given; leave one of them out")
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
 
@@ -107,7 +110,7 @@ def fit(
         resume: continue the training in `out`.
         covariates: what is known wherever the model is used, such as a topography: fields or files, with time or
             without, or names of columns or variables of `data`. Local effects are then what these do not explain.
-        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds` and `anomalies`, as in
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies` and `given`, as in
             `FitOptions`.
     """
     if resume and out is None:
@@ -134,12 +137,13 @@ def fit_in(
         options.bounds,
         covariates,
         options.anomalies,
+        options.given,
     )
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
         raise ValueError(
             f"the run in {out} was fitted to other data; resume it with the same data, variable, region, period, "
-            "covariates, anomalies, likelihood and bounds"
+            "covariates, anomalies, given, likelihood and bounds"
         )
     process = _model(options.family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
     recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)

@@ -12,7 +12,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
-from aenp.earth.climatology import Climatology
+from aenp.earth.reference import Given, Reference
 from aenp.earth.sources import EPOCH, TOLERANCE
 
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
@@ -150,7 +150,7 @@ class Frame(Configured):
         variables: what it predicts, in the order of y.
         period: first and last date of the training data, where they have dates.
         covariates: what is known of each place, context and target alike, in the order of a task's covariates.
-        climatology: of the one variable, if y is its anomaly: (value − mean) / std of the place at that time.
+        reference: a climatology or first guess of the one variable, if y is a deviation from it, (value − mean) / std.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Frame(Configured):
         variables: Sequence[Variable],
         period: Sequence[str] | None = None,
         covariates: Sequence[Covariate] = (),
-        climatology: Climatology | None = None,
+        reference: Reference | None = None,
     ) -> None:
         self.period = None if period is None else tuple(period)
         self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
@@ -179,13 +179,15 @@ class Frame(Configured):
                     f"a covariate must not have the name of a variable or of a coordinate; got {each.name}. Rename it, "
                     "or leave it out"
                 )
-        if climatology is not None and len(self.variables) > 1:
-            raise ValueError(f"a climatology is of one variable; got {len(self.variables)}")
-        self.climatology = climatology
+        if reference is not None and len(self.variables) > 1:
+            raise ValueError(f"a climatology or first guess is of one variable; got {len(self.variables)}")
+        if isinstance(reference, Given) and reference.name not in [each.name for each in self.covariates]:
+            raise ValueError(f"the given {reference.name} must be one of the covariates; add it to them")
+        self.reference = reference
 
-    def with_climatology(self, climatology: Climatology) -> "Frame":
-        """The same frame for anomalies."""
-        return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, climatology)
+    def relative_to(self, reference: Reference) -> "Frame":
+        """The same frame for deviations from what is expected."""
+        return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, reference)
 
     @property
     def domain(self) -> list[tuple[float, float] | None]:
@@ -206,7 +208,7 @@ class Frame(Configured):
         self, values: Float[ndarray, "points variables"], coordinates: Mapping[str, ArrayLike] | pd.DataFrame
     ) -> Float[ndarray, "points variables"]:
         """Values of the variables at these places in the model's units."""
-        if self.climatology is None:
+        if self.reference is None:
             return np.stack([each.y(column) for each, column in zip(self.variables, values.T, strict=True)], axis=-1)
         shift, scale = self.units(coordinates)
         return (values - shift) / scale
@@ -214,10 +216,10 @@ class Frame(Configured):
     def units(
         self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame
     ) -> tuple[Float[ndarray, "*points variables"], Float[ndarray, "*points variables"]]:
-        """What y counts from at these places, and its unit: the same everywhere, or the climatology's."""
-        if self.climatology is None:
+        """What y counts from at these places, and its unit: the same everywhere, or the reference's."""
+        if self.reference is None:
             return np.array([each.mean for each in self.variables]), np.array([each.std for each in self.variables])
-        mean, std = self.climatology.at(coordinates)
+        mean, std = self.reference.at(coordinates)
         return mean[:, None], std[:, None]
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:

@@ -21,7 +21,8 @@ from aenp.earth.covariates import Layer, columns_and_layers, lacking, unscaled, 
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from aenp.earth.gridded import open_gridded
 from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.sources import FieldLike, Period, Region, describe, without_fills
+from aenp.earth.reference import Given
+from aenp.earth.sources import FieldLike, Period, Region, converted, describe, without_fills
 from aenp.task import Task
 
 IN_MEMORY = 2**30
@@ -31,6 +32,8 @@ MIN_POINTS = 8
 "The smallest number of observations in a task."
 BLOCK, WINDOW = 0.5, 2.0
 "Sides of a block that is held out, and of the window around it or around stations, in units of x."
+SAME = 1e-5
+"Of a variable's std, within which differences are those of rounding."
 PLACE = ("latitude", "longitude")
 BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)": (0.0, 1.0)}
 "The bounds of bounded variables in units that tell them."
@@ -54,6 +57,7 @@ def prepare(
     bounds: tuple[float, float] | None = None,
     covariates: Sequence[FieldLike] = (),
     anomalies: bool = False,
+    given: str | None = None,
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
@@ -66,9 +70,9 @@ def prepare(
     if scattered:
         table = open_points(data, variable, region, period, columns)
         table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
-        return _from_points(table, make_variable, [*columns, *layers], anomalies)
+        return _from_points(table, make_variable, [*columns, *layers], anomalies, given)
     field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
-    return _from_field(field, make_variable, layers, anomalies)
+    return _from_field(field, make_variable, layers, anomalies, given)
 
 
 def _variable(
@@ -112,7 +116,11 @@ def _in_memory(field: xr.DataArray) -> xr.DataArray:
 
 
 def _from_field(
-    field: xr.DataArray, make_variable: Callable[..., Variable], layers: Mapping[str, Layer], anomalies: bool
+    field: xr.DataArray,
+    make_variable: Callable[..., Variable],
+    layers: Mapping[str, Layer],
+    anomalies: bool,
+    given: str | None,
 ) -> Data:
     """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
     if min(field.shape[1:]) < 4:
@@ -146,6 +154,8 @@ def _from_field(
         times = field["time"].values if "time" in field.coords else np.arange(len(field))
         frame, flat = _anomalies(frame, times, places[0].ravel(), places[1].ravel(), every)
         values = flat.reshape(field.shape)
+    if given is not None:
+        frame, values = _differences(frame, given, field.values, known)
     if len(field) == 1:
         return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
     return _data(patches, values, frame, known)
@@ -180,7 +190,11 @@ def _scaled(
 
 
 def _from_points(
-    table: pd.DataFrame, make_variable: Callable[..., Variable], names: Sequence[str], anomalies: bool
+    table: pd.DataFrame,
+    make_variable: Callable[..., Variable],
+    names: Sequence[str],
+    anomalies: bool,
+    given: str | None,
 ) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
     name = table.attrs.get("name", "value")
@@ -214,6 +228,8 @@ def _from_points(
     scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
     if anomalies:
         frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, wide.to_numpy())
+    if given is not None:
+        frame, scaled = _differences(frame, given, wide.to_numpy(), known)
 
     def windows(values: ndarray, known: ndarray | None) -> Windows:
         return Windows(values, places, WINDOW, min_points=MIN_POINTS, covariates=known)
@@ -242,7 +258,32 @@ def _anomalies(
     mean, std = climatology.on(times)
     deviations = np.full(values.shape, np.nan, np.float32)
     deviations[:, known] = (values[:, known] - mean) / std
-    return frame.with_climatology(climatology), deviations
+    return frame.relative_to(climatology), deviations
+
+
+def _differences(
+    frame: Frame,
+    name: str,
+    values: Float[ndarray, "times *places"],
+    known: Float[ndarray, "*times_and_places covariates"] | None,
+) -> tuple[Frame, Float[ndarray, "times *places"]]:
+    """The frame with a covariate as the first guess, and the values as differences to it."""
+    names, variable = [each.name for each in frame.covariates], frame.variables[0]
+    if known is None or name not in names:
+        raise ValueError(
+            f"given must be the name of one of the covariates, {', '.join(names) or 'of which there are none'}; got "
+            f"{name}. Add it to `covariates`"
+        )
+    covariate = frame.covariates[names.index(name)]
+    both = f"the given {name} and {variable.name}"
+    zero, one = converted(np.array([0.0, 1.0]), covariate.units, variable.units, both)
+    guess = (one - zero) * (covariate.mean + covariate.std * known[..., names.index(name)].astype(float)) + zero
+    differences = values - guess
+    mean, std = float(np.nanmean(differences)), float(np.nanstd(differences))
+    if not std > SAME * variable.std:
+        raise ValueError(f"{both} differ by a constant, so that nothing is left to learn; leave `given` out")
+    given = Given(name, float(one - zero), float(zero) + mean, std)
+    return frame.relative_to(given), ((differences - mean) / std).astype(np.float32)
 
 
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:

@@ -18,10 +18,10 @@ from torch.distributions import Normal
 
 from aenp import likelihoods
 from aenp.earth.baselines import fit_baselines
-from aenp.earth.climatology import Moments
 from aenp.earth.field_model import FieldModel
 from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.points import PointsLike
+from aenp.earth.reference import Given, Moments
 from aenp.evaluation.metrics import crps
 from aenp.evaluation.scores import Score
 
@@ -153,7 +153,9 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
     rows = []
     with Progress(console=Console(stderr=True), disable=not progress) as bar:
         line = bar.add_task("fitting baselines", total=len(tasks.splits))
-        methods |= {name: each.predict for name, each in fit_baselines(tasks.history, tasks.rehearsals).items()}
+        given = model.frame.reference if isinstance(model.frame.reference, Given) else None
+        baselines = fit_baselines(tasks.history, tasks.rehearsals, given)
+        methods |= {name: each.predict for name, each in baselines.items()}
         bar.update(line, description="predicting")
         for context, target in tasks.splits:
             rows += [target.assign(method=name, **each(context, target)._asdict()) for name, each in methods.items()]
