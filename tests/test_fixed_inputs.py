@@ -57,6 +57,14 @@ def test_cycles_repeat_in_years_never_seen(periods, fourier):
     assert periods[0] or (t(x + torch.tensor([2.0, 0.0])) == 0).all()
 
 
+def test_without_cycles_a_dimension_has_no_part():
+    t = FixedInputs(2, num=4, domain=[(0, 1), None], periods=[None, ()], fourier=2).eval()
+    x = torch.rand(1, 20, 2)
+    assert torch.equal(t(x + torch.tensor([0.0, 7.5])), t(x)) and t(x).std(dim=1).max() > 1e-3
+    with pytest.raises(ValueError, match="domain must be None"):
+        FixedInputs(1, domain=[(0, 1)], periods=[()])
+
+
 def test_cycles_are_saved_and_checked(tmp_path):
     t = FixedInputs(1, periods=[3.0])
     model = aenp.TNP(1, 1, dim=8, heads=2, layers=1, fixed_inputs=t).eval()

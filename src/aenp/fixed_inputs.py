@@ -16,7 +16,7 @@ from aenp.nn.mlp import MLP
 from aenp.task import Task, each_task
 
 Periods = Sequence[float | Sequence[float] | None]
-"For each dimension None, the length of a cycle, or several."
+"For each dimension None, the length of a cycle, or several, or () for none."
 HARMONICS = 2
 
 
@@ -51,7 +51,7 @@ class FixedInputs(Configured, nn.Module):
         concatenate: the host takes t in as further channels, instead of adding a linear map of t to its own.
         periods: for each input dimension None, or the length of a cycle, or several, in the units of x: a year, say, or
             a year and a day. t repeats itself along that dimension, which is unbounded: it enters the MLP as sines and
-            cosines of one and two cycles, and nothing else of it does.
+            cosines of one and two cycles, and nothing else of it does. With () t does not depend on the dimension.
     """
 
     mutable = ("domain", "dropout", "taper")
@@ -86,11 +86,11 @@ class FixedInputs(Configured, nn.Module):
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
             raise ValueError("taper is a fraction of the domain's side, which needs both bounds")
-        self.lines = [d for d, cycles in enumerate(self.periods) if not cycles]
+        self.lines = [d for d, cycles in enumerate(self.periods) if cycles is None]
         if fourier:
             self.frequencies = nn.Parameter(frequencies(len(self.lines), fourier), requires_grad=learn_frequencies)
         self.fourier = fourier
-        waves = 2 * HARMONICS * sum(map(len, self.periods))
+        waves = 2 * HARMONICS * sum(len(cycles or ()) for cycles in self.periods)
         self.mlp = MLP(len(self.lines) * (1 + 2 * fourier) + waves, num, width=width)
         self.switch = Switch()
 
@@ -117,7 +117,7 @@ class FixedInputs(Configured, nn.Module):
     def domain(self, domain: Domain | None) -> None:
         box = box_of(domain, self.dim_x)
         for (lower, upper), cycles in zip(box, self.periods, strict=True):
-            if cycles and (math.isfinite(lower) or math.isfinite(upper)):
+            if cycles is not None and (math.isfinite(lower) or math.isfinite(upper)):
                 raise ValueError(f"a dimension with periods is unbounded: its domain must be None; got {lower, upper}")
         self._domain = box
 
@@ -174,7 +174,7 @@ class FixedInputs(Configured, nn.Module):
         lines = z[..., self.lines]
         features = [with_waves(lines, self.frequencies) if self.fourier else lines]
         for d, cycles in enumerate(self.periods):
-            for period in cycles:
+            for period in cycles or ():
                 # The phase in the coordinates' own dtype: far away, float32 would lose it.
                 phase = (x[..., d : d + 1] / period).frac().nan_to_num().to(z.dtype)
                 angles = 2 * math.pi * phase * torch.arange(1, HARMONICS + 1, device=x.device)
@@ -193,14 +193,14 @@ class FixedInputs(Configured, nn.Module):
         return weight
 
 
-def _cycles(periods: Periods | None, dim_x: int) -> list[list[float]]:
-    """The lengths of each dimension's cycles, checked."""
+def _cycles(periods: Periods | None, dim_x: int) -> list[list[float] | None]:
+    """The lengths of each dimension's cycles, checked; None where it has a position and not a phase."""
     if periods is None:
-        return [[] for _ in range(dim_x)]
+        return [None] * dim_x
     cycles = [
-        [] if each is None else [float(each)] if isinstance(each, int | float) else list(each) for each in periods
+        None if each is None else [float(each)] if isinstance(each, int | float) else list(each) for each in periods
     ]
-    if len(cycles) != dim_x or not all(0 < period < math.inf for each in cycles for period in each):
+    if len(cycles) != dim_x or not all(0 < period < math.inf for each in cycles for period in each or ()):
         raise ValueError(f"periods needs None or positive lengths for each of {dim_x} dimensions; got {periods}")
     return cycles
 

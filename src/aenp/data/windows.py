@@ -9,10 +9,13 @@ from numpy import ndarray
 from aenp.data.patches import check_covariates, split
 from aenp.task import Task
 
+ROUNDING = 1e-6
+"Of a duration, by which times may be rounded."
+
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of `extent` around random stations, over `steps` consecutive steps; a random part of each is the context.
+    """Windows of `extent` around random stations, and of some time; a random part of each is the context.
 
     Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets.
 
@@ -27,6 +30,7 @@ class Windows:
         num_targets: score at most this many targets, to train faster; by default all.
         covariates: what else is known of each station, `(stations, covariates)`, or of each observation,
             `(time, stations, covariates)`; by default nothing.
+        duration: length of a window in the units of `times`, both ends included, in place of `steps`.
     """
 
     values: Float[ndarray, "time stations"]
@@ -38,11 +42,14 @@ class Windows:
     min_points: int = 8
     num_targets: int | None = None
     covariates: Float[ndarray, "*time_and_stations covariates"] | None = None
+    duration: float = 0.0
 
     def __post_init__(self) -> None:
         check_covariates(self.covariates, self.values.shape)
-        if self.steps > 1 and self.times is None:
+        if (self.steps > 1 or self.duration > 0) and self.times is None:
             raise ValueError("observations of several steps differ by their times; give `times`")
+        if self.duration < 0 or (self.duration > 0 and self.steps > 1):
+            raise ValueError(f"give a positive duration or several steps; got {self.duration} and {self.steps}")
         if not 2 <= self.min_points <= self.max_points:
             raise ValueError(
                 f"a task needs 2 ≤ min_points ≤ max_points observations; got {self.min_points} and {self.max_points}"
@@ -63,11 +70,11 @@ class Windows:
     def _draw(self, rng: np.random.Generator) -> tuple[Task, int]:
         """One task, from the first of up to a thousand random windows that holds enough observations; and its start."""
         for _ in range(1000):
-            start = rng.integers(len(self.values) - self.steps + 1)
+            start = int(rng.integers(len(self.values) - self.steps + 1))
             centre = self.places[rng.integers(len(self.places)), :2]
             centre = centre + self.extent * rng.uniform(-0.5, 0.5, size=2)
             inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= self.extent / 2).all(axis=1))
-            values = self.values[start : start + self.steps, inside]
+            values = self.values[start : self._stop(start), inside]
             time, station = np.nonzero(~np.isnan(values))
             if len(time) >= self.min_points:
                 break
@@ -83,4 +90,11 @@ class Windows:
         known = self.covariates
         if known is not None:
             known = known[start + time, inside[station]] if known.ndim == 3 else known[inside[station]]
-        return split(x, y, int(seen), self.num_targets, known), int(start)
+        return split(x, y, int(seen), self.num_targets, known), start
+
+    def _stop(self, start: int) -> int:
+        """The step after the last one in a window."""
+        if self.times is None or not self.duration:
+            return start + self.steps
+        last = self.times[start] + (1 + ROUNDING) * self.duration
+        return int(np.searchsorted(self.times, last, side="right"))

@@ -70,8 +70,7 @@ class Climatology(Reference):
         values: Float[ndarray, "times places"],
     ) -> "Climatology":
         """Least squares; cycles are left out where the times do not cover them, and NaN is no observation."""
-        dates = pd.DatetimeIndex(times)
-        cycles = (*YEAR * (dates.month.nunique() >= 10), *DAY * (dates.hour.nunique() >= 4))
+        cycles = cycles_in(times)
         features = _features(times, cycles)
         seen, values = (~np.isnan(values)).astype(float), np.nan_to_num(values)
         products = (features[:, :, None] * features[:, None, :]).reshape(len(features), -1)
@@ -99,6 +98,12 @@ class Climatology(Reference):
     def on(self, times: ndarray) -> tuple[Float[ndarray, "times places"], Float[ndarray, " places"]]:
         """The mean at all of these times and the standard deviation, at its own places."""
         return _features(times, self.cycles) @ self.coefficients.T, self.stds
+
+
+def cycles_in(times: ndarray) -> tuple[float, ...]:
+    """The cycles that the times cover."""
+    dates = pd.DatetimeIndex(times)
+    return (*YEAR * (dates.month.nunique() >= 10), *DAY * (dates.hour.nunique() >= 4))
 
 
 def positions(table: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "points 3"]:

@@ -124,7 +124,8 @@ class FieldModel(Configured, nn.Module):
         A model that does not see time predicts each time from the observations of that time: the target's times that
         the context has too, or all of the context's if the target has none. Where a table gives each place its own
         time, places without observations of that time come out as NaN, as do those without coordinates. A model that
-        sees time predicts every time from all observations. Where the target's data are Dask arrays, the result is a
+        sees time predicts any time, from all observations or, if `fit` was given a window of `time`, from those up to
+        half of it before and after. Where the target's data are Dask arrays, the result is a
         Dask graph with the same chunks. The model is in evaluation mode afterwards.
 
         A model with `on_grid=True` moves observations to the nearest nodes of a grid, takes the mean of those at one
@@ -158,8 +159,16 @@ class FieldModel(Configured, nn.Module):
                 raise ValueError(f"{describe(target)} has no known {name}; the model needs it at each place")
         corners = np.array([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)])
         nodes, note = self._nodes(observed, x)
-        times, tables = places.times_apart(observed, "time" in self.frame.axes)
-        contexts = [None if table is None else self._context(table, corners, nodes) for table in tables]
+        times, tables = places.times_apart(observed, self.frame.reach)
+        if all(table is None for table in tables):
+            raise ValueError(
+                f"{describe(context)} has no observations near the times of {describe(target)}, which a model with a "
+                "window of time needs; give some, or predict other times"
+            )
+        contexts = [
+            None if table is None else self._context(table, self._at_time(corners, times, number), nodes)
+            for number, table in enumerate(tables)
+        ]
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
         outputs, fixed_inputs = self._outputs(quantiles, samples), self.process.fixed_inputs
@@ -398,6 +407,16 @@ class FieldModel(Configured, nn.Module):
         # Of the targets a model's `encode` sees the extent alone.
         nothing = torch.zeros(1, len(corners), cc.shape[-1], dtype=dtype)
         return Task(xc, yc.to(dtype), xt, context_covariates=cc.to(dtype), target_covariates=nothing)
+
+    def _at_time(
+        self, corners: Float[ndarray, "2 dim_x"], times: ndarray | None, number: int
+    ) -> Float[ndarray, "2 dim_x"]:
+        """The corners of the target at one of its times."""
+        if times is None or "time" not in self.frame.axes:
+            return corners
+        at = corners.copy()
+        at[:, list(self.frame.axes).index("time")] = self.frame.axes["time"].x(times[number])
+        return at
 
     def _sampled(
         self,

@@ -7,10 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 
 from aenp.arguments import Flag, Text, check_limits, number, optional
 from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import Axis, Frame
 from aenp.earth.points import PointsLike
 from aenp.earth.sources import FieldLike, Period, Region
 from aenp.earth.training_data import Data, prepare
@@ -41,7 +43,7 @@ class FitOptions:
     """What to train on which part of the data, and for how long.
 
     Args:
-        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
         symmetry: approx learns local effects too; exact is the same everywhere; none has no symmetry.
         minutes: how long to train.
         variable: name of the values; needed where there are several.
@@ -53,9 +55,10 @@ class FitOptions:
         bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
         given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
+        time: length of a window, such as "2 days": a prediction uses observations up to half of it before and after.
     """
 
-    family: str = "convcnp"
+    family: Text = None
     symmetry: Symmetry = "approx"
     minutes: float = 20.0
     variable: Text = None
@@ -67,10 +70,13 @@ class FitOptions:
     bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
     anomalies: Flag = False
     given: Text = None
+    time: Annotated[str | None, optional("LENGTH")] = None
 
     def __post_init__(self) -> None:
-        if self.family not in OPTIONS:
+        if self.chosen_family not in OPTIONS:
             raise ValueError(f"family must be one of {', '.join(OPTIONS)}; got {self.family!r}")
+        if self.time is not None and "attention" not in OPTIONS[self.chosen_family]:
+            raise ValueError(f"a window of time needs family='pttnp' or 'tnp'; got {self.family!r}")
         check_limits(self)
         if self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
@@ -84,10 +90,14 @@ class FitOptions:
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
 
+    @property
+    def chosen_family(self) -> str:
+        return self.family or ("convcnp" if self.time is None else "pttnp")
+
 
 def fit(
     data: PointsLike,
-    family: str = "convcnp",
+    family: str | None = None,
     symmetry: Symmetry = "approx",
     minutes: float = 20.0,
     out: str | os.PathLike[str] | None = None,
@@ -103,15 +113,15 @@ def fit(
         data: a field `(time, latitude, longitude)` in xarray, or a table with time, latitude, longitude and a
             value, or a file of either kind. A curved grid is taken as points. Of a single field with gaps, such as a
             cloudy image, the model learns to fill these.
-        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
         symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` has no symmetry.
         minutes: how long to train.
         out: directory for the model, logs and checkpoints; by default none is kept.
         resume: continue the training in `out`.
         covariates: what is known wherever the model is used, such as a topography: fields or files, with time or
             without, or names of columns or variables of `data`. Local effects are then what these do not explain.
-        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies` and `given`, as in
-            `FitOptions`.
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies`, `given` and
+            `time`, as in `FitOptions`.
     """
     if resume and out is None:
         raise ValueError("resume needs `out`, the directory of the run")
@@ -138,14 +148,15 @@ def fit_in(
         covariates,
         options.anomalies,
         options.given,
+        options.time,
     )
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
         raise ValueError(
             f"the run in {out} was fitted to other data; resume it with the same data, variable, region, period, "
-            "covariates, anomalies, given, likelihood and bounds"
+            "covariates, anomalies, given, time, likelihood and bounds"
         )
-    process = _model(options.family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
+    process = _model(options.chosen_family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
     recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
 
     def framed(process: NeuralProcess) -> FieldModel:
@@ -176,11 +187,23 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     else:
         options["points_per_unit"] = points_per_unit(tasks)
     torch.manual_seed(seed)
-    fixed_inputs = None
+    fixed_inputs, dim_x, domain = None, len(data.frame.axes), data.frame.domain
     if symmetry == "approx":
-        fixed_inputs = FixedInputs(2, num=32, domain=data.frame.domain, dropout=0.1, fourier=4)
+        periods = [_phases(axis, data.cycles) for axis in data.frame.axes.values()]
+        fixed_inputs = FixedInputs(dim_x, num=32, domain=domain, dropout=0.1, fourier=4, periods=periods)
         if "attention" in options:
             options["fixed_at_targets"] = True
     if symmetry == "none":
-        options |= {"domain": data.frame.domain, "fourier": 16}
-    return make(family, symmetry, 2, 1, fixed_inputs, **options)
+        options |= {"domain": [each or _covered(data.frame) for each in domain], "fourier": 16}
+    return make(family, symmetry, dim_x, 1, fixed_inputs, **options)
+
+
+def _phases(axis: Axis, cycles: Sequence[float]) -> list[float] | None:
+    """The cycles of time in the axis's unit: local effects repeat themselves, and so hold at times never seen."""
+    return [cycle / axis.unit for cycle in cycles] if axis.name == "time" else None
+
+
+def _covered(frame: Frame) -> tuple[float, float]:
+    """The training period in the model's unit."""
+    first, last = frame.axes["time"].x(np.array(frame.period, "datetime64[D]")).tolist()
+    return first, last

@@ -17,6 +17,8 @@ from aenp.earth.sources import EPOCH, TOLERANCE
 
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."
+DAY = 86400
+"In seconds."
 ROUNDING = 0.1
 "Of a variable's std, by which values may lie beyond its bounds: packed files round, and sensors err."
 
@@ -30,10 +32,18 @@ class Axis(Configured):
         origin: the value where x is zero.
         low: the smallest value in training; None if that does not matter.
         high: the largest.
+        window: of time, how far apart the first and last observation of a task were in training: each time is predicted
+            from those up to half of it before and after; None if from all.
     """
 
     def __init__(
-        self, name: str, unit: float, origin: float = 0.0, low: float | None = None, high: float | None = None
+        self,
+        name: str,
+        unit: float,
+        origin: float = 0.0,
+        low: float | None = None,
+        high: float | None = None,
+        window: float | None = None,
     ) -> None:
         if name not in AXES:
             raise ValueError(f"an axis must be one of {', '.join(AXES)}; got {name!r}")
@@ -43,7 +53,9 @@ class Axis(Configured):
             raise ValueError(f"{name}: unit must be positive and origin finite; got {unit} and {origin}")
         if (low is None) != (high is None) or not (low is None or high is None or -math.inf < low <= high < math.inf):
             raise ValueError(f"{name}: low and high are both None, or both finite and low ≤ high; got {low} and {high}")
-        self.name, self.unit, self.origin = name, unit, origin
+        if window is not None and not (name == "time" and 0 < window < math.inf):
+            raise ValueError(f"window is a positive number of days, for time; got {window} for {name}")
+        self.name, self.unit, self.origin, self.window = name, unit, origin, window
         self.low = -math.inf if low is None else float(low)
         self.high = math.inf if high is None else float(high)
 
@@ -188,6 +200,14 @@ class Frame(Configured):
     def relative_to(self, reference: Reference) -> "Frame":
         """The same frame for deviations from what is expected."""
         return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, reference)
+
+    @property
+    def reach(self) -> np.timedelta64 | None:
+        """How far from a time observations are seen: none others if it is no axis; None if all are."""
+        if "time" not in self.axes:
+            return np.timedelta64(0, "s")
+        window = self.axes["time"].window
+        return None if window is None else np.timedelta64(round(window * DAY / 2), "s")
 
     @property
     def domain(self) -> list[tuple[float, float] | None]:

@@ -23,6 +23,7 @@ from aenp.earth.gridded import open_gridded
 from aenp.earth.points import PointsLike, is_scattered, open_points
 from aenp.earth.reference import Given
 from aenp.earth.sources import FieldLike, Period, Region, converted, describe, without_fills
+from aenp.earth.time_windows import days_in, in_time
 from aenp.task import Task
 
 IN_MEMORY = 2**30
@@ -41,11 +42,16 @@ BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)"
 
 @dataclass(frozen=True)
 class Data:
-    """Tasks in a model's units, for training and for validation, and the frame that defines these units."""
+    """Tasks in a model's units, for training and for validation, and the frame that defines these units.
+
+    Args:
+        cycles: lengths in days of the cycles that the data cover, if time is an axis of the frame.
+    """
 
     source: TaskSource
     validation: list[Task]
     frame: Frame
+    cycles: tuple[float, ...] = ()
 
 
 def prepare(
@@ -58,21 +64,22 @@ def prepare(
     covariates: Sequence[FieldLike] = (),
     anomalies: bool = False,
     given: str | None = None,
+    time: str | None = None,
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
     Of a single date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is
     what other gaps like these leave.
     """
-    make_variable = partial(_variable, likelihood, bounds)
+    make_variable, days = partial(_variable, likelihood, bounds), None if time is None else days_in(time)
     scattered = is_scattered(data)
     columns, layers = columns_and_layers(covariates, data, scattered)
     if scattered:
         table = open_points(data, variable, region, period, columns)
         table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
-        return _from_points(table, make_variable, [*columns, *layers], anomalies, given)
+        return _from_points(table, make_variable, [*columns, *layers], anomalies, given, days)
     field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
-    return _from_field(field, make_variable, layers, anomalies, given)
+    return _from_field(field, make_variable, layers, anomalies, given, days)
 
 
 def _variable(
@@ -121,6 +128,7 @@ def _from_field(
     layers: Mapping[str, Layer],
     anomalies: bool,
     given: str | None,
+    days: float | None,
 ) -> Data:
     """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
     if min(field.shape[1:]) < 4:
@@ -156,6 +164,12 @@ def _from_field(
         values = flat.reshape(field.shape)
     if given is not None:
         frame, values = _differences(frame, given, field.values, known)
+    if days is not None:
+        cells = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        every = (values if isinstance(values, ndarray) else values[:, :, :]).reshape(len(field), -1)
+        flat_known = None if known is None else known.reshape(*known.shape[:-3], -1, known.shape[-1])
+        windows = Windows(every, cells, WINDOW, min_points=MIN_POINTS, covariates=flat_known)
+        return Data(*in_time(windows, _dates(field), frame, days))
     if len(field) == 1:
         return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
     return _data(patches, values, frame, known)
@@ -195,6 +209,7 @@ def _from_points(
     names: Sequence[str],
     anomalies: bool,
     given: str | None,
+    days: float | None,
 ) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
     name = table.attrs.get("name", "value")
@@ -207,11 +222,11 @@ def _from_points(
     latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
     longitude = unwrap_longitudes(longitude)
     together = wide.notna().sum(axis=1).median()
-    if together < MIN_POINTS:
+    if days is None and together < MIN_POINTS:
         raise ValueError(
             f"most times have fewer than {MIN_POINTS} observations, in the median {together:g}: too few to learn how "
-            "places are related. If stations report at slightly different times, round these, for example by "
-            "table.time.dt.floor('h')"
+            "places are related. If stations report at different times, give `time`, the length of a window such as "
+            "'6 hours', or round their times, for example by table.time.dt.floor('h')"
         )
     area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
@@ -234,6 +249,8 @@ def _from_points(
     def windows(values: ndarray, known: ndarray | None) -> Windows:
         return Windows(values, places, WINDOW, min_points=MIN_POINTS, covariates=known)
 
+    if days is not None:
+        return Data(*in_time(windows(scaled, known), _dates(table), frame, days))
     if len(scaled) == 1:
         return _single(windows, scaled[0], places, frame, None if known is None else known[0])
     return _data(windows, scaled, frame, known)
@@ -326,6 +343,13 @@ def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
     if not np.issubdtype(times.dtype, np.datetime64):
         return None
     return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))
+
+
+def _dates(data: xr.DataArray | pd.DataFrame) -> ndarray:
+    """The times of the data, each once and in order; an error if there are none."""
+    if _period(data) is None:
+        raise ValueError("the data have no dates, so `time`, the length of a window, cannot be used; leave it out")
+    return np.unique(data["time"])
 
 
 def _single(

@@ -157,8 +157,10 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
         baselines = fit_baselines(tasks.history, tasks.rehearsals, given)
         methods |= {name: each.predict for name, each in baselines.items()}
         bar.update(line, description="predicting")
-        for context, target in tasks.splits:
-            rows += [target.assign(method=name, **each(context, target)._asdict()) for name, each in methods.items()]
+        for split in tasks.splits:
+            for name, each in methods.items():
+                context = tasks.seen(split) if name in (MODEL, EQUIVARIANT) else split.context
+                rows.append(split.target.assign(method=name, **each(context, split.target)._asdict()))
             bar.advance(line)
     variable = model.frame.variables[0]
     note = tasks.note
@@ -174,9 +176,9 @@ def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: boo
         raise ValueError(f"calibrate scales standard deviations, which a {kind} likelihood with bounds does not allow")
     tasks, depths = hold_out(model, data, choice), []
     with Progress(console=Console(stderr=True), disable=not progress) as bar:
-        for context, target in bar.track(tasks.splits, description="calibrating"):
-            mean, std = _predict(model, nullcontext, context, target)
-            depths.append(np.abs(target["value"].to_numpy() - mean) / std)
+        for split in bar.track(tasks.splits, description="calibrating"):
+            mean, std = _predict(model, nullcontext, tasks.seen(split), split.target)
+            depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
     normal = Normal(0.0, 1.0).icdf(torch.tensor((1 + LEVEL) / 2)).item()
     factor = float(np.quantile(np.concatenate(depths), LEVEL)) / normal
     return FieldModel(model.process, model.frame, model.spread * factor).eval()
