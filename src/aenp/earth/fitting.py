@@ -1,6 +1,7 @@
 """fit: a model of a scientist's own field or stations, with settings that suit most."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Annotated, Any
 import torch
 
 from aenp.arguments import Flag, Text, check_limits, number, optional
+from aenp.data.elsewhere import reaches
+from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.earth.points import PointsLike
 from aenp.earth.sources import FieldLike, Period, Region
@@ -18,6 +21,7 @@ from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
 from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
+from aenp.nn.coordinates import box_of
 from aenp.process import NeuralProcess, Symmetry
 from aenp.training.loop import Outcome, train
 from aenp.training.recipe import Recipe
@@ -142,7 +146,7 @@ def fit_in(
             "covariates, anomalies, likelihood and bounds"
         )
     process = _model(options.family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
-    recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
+    recipe = _recipe(1 if options.steps is None else options.steps, own)
 
     def framed(process: NeuralProcess) -> FieldModel:
         return FieldModel(process, own.frame)
@@ -158,7 +162,23 @@ def fit_in(
         resume=resume,
         wrap=framed,
     )
-    return framed(process).eval(), outcome
+    if not own.new_places:
+        return framed(process).eval(), outcome
+    found = adjust(process, own.validation)
+    gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
+    model = FieldModel(process, own.frame, found.spread, gain).eval()
+    model.save(saved)
+    if gain is not None:
+        print(f"aenp: {found}", file=sys.stderr)
+    return model, outcome
+
+
+def _recipe(steps: int, data: Data) -> Recipe:
+    """How to train: with stations, which are few and far apart, first and again without their places."""
+    if not data.spacing:
+        return Recipe(steps, learning_rate=1e-3)
+    elsewhere = 0.0 if reaches(box_of(data.frame.domain, 2)) else 0.5
+    return Recipe(steps, batch_size=8, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere)
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
@@ -174,7 +194,8 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     torch.manual_seed(seed)
     fixed_inputs = None
     if symmetry == "approx":
-        fixed_inputs = FixedInputs(2, num=32, domain=data.frame.domain, dropout=0.1, fourier=4)
+        dropout = 0.25 if data.spacing else 0.1
+        fixed_inputs = FixedInputs(2, 32, data.frame.domain, dropout, fourier=4, jitter=data.spacing)
         if "attention" in options:
             options["fixed_at_targets"] = True
     if symmetry == "none":
