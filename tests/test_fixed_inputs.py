@@ -210,3 +210,30 @@ def test_later_changes_are_saved(tmp_path):
 def test_invalid_arguments_raise(options, message):
     with pytest.raises(ValueError, match=message):
         FixedInputs(2, **options)
+
+
+def test_jitter_moves_the_places_of_t_in_training_only():
+    t = FixedInputs(1, num=4, domain=[(0, 1)], dropout=0.0, jitter=0.1)
+    x = torch.full((1, 500, 1), 0.5)
+    with torch.no_grad():
+        spread = t(x).std(dim=1)
+        t.eval()
+        assert (spread > 0).all() and (t(x).std(dim=1) < 1e-6).all()
+        assert (t.train()(x + 1) == 0).all()  # outside the domain, wherever the jitter leads
+
+
+def test_strength_scales_t_and_is_saved(tmp_path):
+    t = FixedInputs(1, num=4, domain=[(0, 1)]).eval()
+    x = torch.rand(1, 5, 1)
+    full = t(x)
+    t.strength = 0.25
+    torch.testing.assert_close(t(x), 0.25 * full)
+    model = aenp.TNP(1, 1, fixed_inputs=t, dim=8, heads=2, layers=1)
+    aenp.save(model, tmp_path / "model.safetensors")
+    assert aenp.load(tmp_path / "model.safetensors").fixed_inputs.strength == 0.25
+
+
+@pytest.mark.parametrize(("name", "value"), [("jitter", -1.0), ("jitter", math.inf), ("strength", 1.5)])
+def test_jitter_and_strength_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name} is a .*; got {value}"):
+        FixedInputs(1, **{name: value})

@@ -52,9 +52,13 @@ class FixedInputs(Configured, nn.Module):
         periods: for each input dimension None, or the length of a cycle, or several, in the units of x: a year, say, or
             a year and a day. t repeats itself along that dimension, which is unbounded: it enters the MLP as sines and
             cosines of one and two cycles, and nothing else of it does. With () t does not depend on the dimension.
+        jitter: standard deviation, in units of x, of the distances from which t is taken in training in place of each
+            point itself. So t is smooth on that scale: it cannot tell one station from the next and learn each by
+            heart. A dimension with periods is left as it is.
+        strength: factor of t, 1 or less where all of it is more than can be trusted at places not seen in training.
     """
 
-    mutable = ("domain", "dropout", "taper")
+    mutable = ("domain", "dropout", "taper", "strength")
 
     def __init__(
         self,
@@ -68,6 +72,8 @@ class FixedInputs(Configured, nn.Module):
         width: int = 64,
         concatenate: bool = False,
         periods: Periods | None = None,
+        jitter: float = 0.0,
+        strength: float = 1.0,
     ) -> None:
         super().__init__()
         if dim_x < 1:
@@ -78,10 +84,14 @@ class FixedInputs(Configured, nn.Module):
             raise ValueError(f"dropout is a probability, between 0 and 1; got {dropout}")
         if not 0 <= taper <= 0.5:
             raise ValueError(f"taper is a fraction of the domain's side, between 0 and 0.5; got {taper}")
+        if not 0 <= jitter < math.inf:
+            raise ValueError(f"jitter is a distance in units of x, 0 or more; got {jitter}")
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength is a factor between 0 and 1; got {strength}")
         if num < 1 or width < 1:
             raise ValueError(f"num, the number of fixed inputs, and width must be at least 1; got {num} and {width}")
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
-        self.concatenate = concatenate
+        self.concatenate, self.jitter, self.strength = concatenate, jitter, strength
         self.periods = _cycles(periods, dim_x)
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
@@ -165,8 +175,11 @@ class FixedInputs(Configured, nn.Module):
         if not self.active:
             return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)
         inside = self.contains(x).unsqueeze(-1)
+        if self.training and self.jitter:
+            moved = x.new_tensor([cycles is None for cycles in self.periods])
+            x = x + self.jitter * torch.randn_like(x) * moved
         z = torch.where(inside, scaled(x, self.domain), 0.0).to(self.mlp.dtype)
-        t = torch.where(inside, self.mlp(self._features(x, z)) * self._edge(z), 0.0)
+        t = torch.where(inside, self.strength * self.mlp(self._features(x, z)) * self._edge(z), 0.0)
         return t if keep is None else t * keep.view(-1, *[1] * (t.ndim - 1))
 
     def _features(self, x: Float[Tensor, "*points dim_x"], z: Float[Tensor, "*points dim_x"]) -> Tensor:

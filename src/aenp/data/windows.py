@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from aenp.data.patches import check_covariates, split
@@ -22,7 +22,7 @@ class Windows:
     Args:
         values: `(time, stations)`; NaN where there is no observation.
         places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
-        extent: side of the window.
+        extent: side of the window, or its smallest and largest.
         times: the time of each step, which becomes the third input; by default time is not an input.
         steps: consecutive steps in a window.
         max_points: largest number of observations in a task; a window with more of them is sampled.
@@ -30,18 +30,20 @@ class Windows:
         num_targets: score at most this many targets, to train faster; by default all.
         covariates: what else is known of each station, `(stations, covariates)`, or of each observation,
             `(time, stations, covariates)`; by default nothing.
+        unseen: which stations are the only targets, and never context; by default any may be either.
         duration: length of a window in the units of `times`, both ends included, in place of `steps`.
     """
 
     values: Float[ndarray, "time stations"]
     places: Float[ndarray, "stations dimensions"]
-    extent: float
+    extent: float | tuple[float, float]
     times: Float[ndarray, " time"] | None = None
     steps: int = 1
     max_points: int = 1024
     min_points: int = 8
     num_targets: int | None = None
     covariates: Float[ndarray, "*time_and_stations covariates"] | None = None
+    unseen: Bool[ndarray, " stations"] | None = None
     duration: float = 0.0
 
     def __post_init__(self) -> None:
@@ -71,26 +73,31 @@ class Windows:
         """One task, from the first of up to a thousand random windows that holds enough observations; and its start."""
         for _ in range(1000):
             start = int(rng.integers(len(self.values) - self.steps + 1))
+            extent = self._side(rng)
             centre = self.places[rng.integers(len(self.places)), :2]
-            centre = centre + self.extent * rng.uniform(-0.5, 0.5, size=2)
-            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= self.extent / 2).all(axis=1))
+            centre = centre + extent * rng.uniform(-0.5, 0.5, size=2)
+            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= extent / 2).all(axis=1))
             values = self.values[start : self._stop(start), inside]
             time, station = np.nonzero(~np.isnan(values))
-            if len(time) >= self.min_points:
+            if len(time) >= self.min_points and self._divides(inside[station]):
                 break
         else:
             raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
-        order = rng.permutation(len(time))[: self.max_points]
+        order, points = rng.permutation(len(time)), min(len(time), self.max_points)
+        seen = int(rng.integers(max(1, points // 100), max(1, points // 3), endpoint=True))
+        context, targets = order[:seen], order[seen:points]
+        if self.unseen is not None:
+            hidden = self.unseen[inside[station[order]]]
+            context, targets = order[~hidden][:seen], order[hidden]
+        order = np.concatenate([context, targets])
         time, station = time[order], station[order]
         x = self.places[inside[station]]
         if self.times is not None:
             x = np.concatenate([x[:, :2], self.times[start + time, None], x[:, 2:]], axis=1)
-        y = values[time, station, None]
-        seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
         known = self.covariates
         if known is not None:
             known = known[start + time, inside[station]] if known.ndim == 3 else known[inside[station]]
-        return split(x, y, int(seen), self.num_targets, known), start
+        return split(x, values[time, station, None], len(context), self.num_targets, known), start
 
     def _stop(self, start: int) -> int:
         """The step after the last one in a window."""
@@ -98,3 +105,13 @@ class Windows:
             return start + self.steps
         last = self.times[start] + (1 + ROUNDING) * self.duration
         return int(np.searchsorted(self.times, last, side="right"))
+
+    def _side(self, rng: np.random.Generator) -> float:
+        """The side of a window; of those in a range, small and large ones are as likely."""
+        if isinstance(self.extent, tuple):
+            return float(np.exp(rng.uniform(*np.log(self.extent))))
+        return self.extent
+
+    def _divides(self, stations: Int[ndarray, " observations"]) -> bool:
+        """Whether observations of these stations can be context and targets."""
+        return self.unseen is None or len(np.unique(self.unseen[stations])) == 2

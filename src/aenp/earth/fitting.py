@@ -1,6 +1,7 @@
 """fit: a model of a scientist's own field or stations, with settings that suit most."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 
 from aenp.arguments import Flag, Text, check_limits, number, optional
+from aenp.data.elsewhere import reaches
+from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame
 from aenp.earth.points import PointsLike
@@ -20,6 +23,7 @@ from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
 from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
+from aenp.nn.coordinates import box_of
 from aenp.process import NeuralProcess, Symmetry
 from aenp.training.loop import Outcome, train
 from aenp.training.recipe import Recipe
@@ -157,7 +161,7 @@ def fit_in(
             "covariates, anomalies, given, time, likelihood and bounds"
         )
     process = _model(options.chosen_family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
-    recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
+    recipe = _recipe(1 if options.steps is None else options.steps, own)
 
     def framed(process: NeuralProcess) -> FieldModel:
         return FieldModel(process, own.frame)
@@ -173,7 +177,23 @@ def fit_in(
         resume=resume,
         wrap=framed,
     )
-    return framed(process).eval(), outcome
+    if not own.new_places:
+        return framed(process).eval(), outcome
+    found = adjust(process, own.validation)
+    gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
+    model = FieldModel(process, own.frame, found.spread, gain).eval()
+    model.save(saved)
+    if gain is not None:
+        print(f"aenp: {found}", file=sys.stderr)
+    return model, outcome
+
+
+def _recipe(steps: int, data: Data) -> Recipe:
+    """How to train: with stations, which are few and far apart, first and again without their places."""
+    if not data.spacing:
+        return Recipe(steps, learning_rate=1e-3)
+    elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
+    return Recipe(steps, batch_size=8, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere)
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
@@ -187,15 +207,15 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     else:
         options["points_per_unit"] = points_per_unit(tasks)
     torch.manual_seed(seed)
-    fixed_inputs, dim_x, domain = None, len(data.frame.axes), data.frame.domain
+    fixed_inputs, axes, domain = None, data.frame.axes, data.frame.domain
     if symmetry == "approx":
-        periods = [_phases(axis, data.cycles) for axis in data.frame.axes.values()]
-        fixed_inputs = FixedInputs(dim_x, num=32, domain=domain, dropout=0.1, fourier=4, periods=periods)
+        dropout, periods = 0.25 if data.spacing else 0.1, [_phases(axis, data.cycles) for axis in axes.values()]
+        fixed_inputs = FixedInputs(len(axes), 32, domain, dropout, fourier=4, jitter=data.spacing, periods=periods)
         if "attention" in options:
             options["fixed_at_targets"] = True
     if symmetry == "none":
         options |= {"domain": [each or _covered(data.frame) for each in domain], "fourier": 16}
-    return make(family, symmetry, dim_x, 1, fixed_inputs, **options)
+    return make(family, symmetry, len(axes), 1, fixed_inputs, **options)
 
 
 def _phases(axis: Axis, cycles: Sequence[float]) -> list[float] | None:

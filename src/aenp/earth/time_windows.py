@@ -5,16 +5,18 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from numpy import ndarray
 
+from aenp.data.blocks import BATCHES
 from aenp.data.windows import Windows
 from aenp.earth.climatology import DAY, YEAR, cycles_in
 from aenp.earth.frame import Axis, Frame
 from aenp.earth.sources import EPOCH
 from aenp.task import Task
 
-TARGETS = 256
-"Targets of a task that are scored, to train faster."
+UNITS = 2.0
+"Units of time in a window, as many as there are of place in the smallest one."
 
 
 class InTime(NamedTuple):
@@ -37,39 +39,34 @@ def days_in(time: str) -> float:
     return float(days)
 
 
-def in_time(windows: Windows, times: ndarray, frame: Frame, days: float) -> InTime:
+def in_time(windows: Windows, held_out: Windows, times: ndarray, frame: Frame, days: float) -> InTime:
     """Windows of one time as windows of so many days, the last tenth of the times for validation.
 
-    A unit of time is as much of a window as a unit of place.
-
     Args:
-        windows: all values, each time a task of its own.
-        times: when they were observed, in order.
+        windows: of all values, for training.
+        held_out: of all values, for validation.
+        times: when these were observed, in order.
         frame: of the values, without time.
         days: length of the windows, both ends included.
     """
-    covered = (times[-1] - times[0]) / np.timedelta64(1, "D") if len(times) else 0.0
+    covered = (times[-1] - times[0]) / np.timedelta64(1, "D")
     if covered < days:
         raise ValueError(
             f"the data cover {covered:.3g} days, less than a window of {days:.3g}; give data of more dates, or a "
             "shorter `time`"
         )
-    first = float((times[0] - EPOCH) / np.timedelta64(1, "D"))
-    axis = Axis("time", days / windows.extent, first, window=days)
+    axis = Axis("time", days / UNITS, float((times[0] - EPOCH) / np.timedelta64(1, "D")), window=days)
     frame = Frame([*frame.axes.values(), axis], frame.variables, frame.period, frame.covariates, frame.reference)
-    windows = replace(windows, times=axis.x(times), duration=windows.extent, num_targets=TARGETS)
-    held_out = len(times) // 10
-    training, last = (
-        _part(windows, part) for part in (slice(len(times) - held_out), slice(len(times) - held_out, None))
-    )
-    validation = [last.batch(16, index, seed=0) for index in range(4)] if held_out else []
-    known = cycles_in(times)
-    return InTime(training, validation, frame, tuple(1 / each for each, _ in (YEAR, DAY) if each in known))
+    first, x = len(times) - len(times) // 10, axis.x(times)
+    last = _part(held_out, slice(first, None), x)
+    validation = [last.batch(16, index, seed=0) for index in range(BATCHES)] if len(last.values) else []
+    cycles = tuple(1 / slow for slow, _ in (YEAR, DAY) if slow in cycles_in(times))
+    return InTime(_part(windows, slice(first), x), validation, frame, cycles)
 
 
-def _part(windows: Windows, part: slice) -> Windows:
-    """The windows within some of the times."""
-    values, times, covariates = windows.values, windows.times, windows.covariates
+def _part(windows: Windows, part: slice, times: Float[ndarray, " time"]) -> Windows:
+    """Windows of time, within part of the times."""
+    covariates = windows.covariates
     if covariates is not None and covariates.ndim == 3:
         covariates = covariates[part]
-    return replace(windows, values=values[part], times=None if times is None else times[part], covariates=covariates)
+    return replace(windows, values=windows.values[part], times=times[part], duration=UNITS, covariates=covariates)

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from aenp.data.blocks import hold_out_blocks
+from aenp.data.blocks import BATCHES, hold_out_blocks, in_blocks
 from aenp.data.patches import CELLS_PER_UNIT, Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
@@ -33,6 +33,12 @@ MIN_POINTS = 8
 "The smallest number of observations in a task."
 BLOCK, WINDOW = 0.5, 2.0
 "Sides of a block that is held out, and of the window around it or around stations, in units of x."
+WIDE = 8.0
+"Side of the largest window around stations: a prediction is often made from all of them at once."
+TARGETS, MOST_POINTS = 128, 512
+"Largest numbers of targets and of observations in a task with stations."
+SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 8
+"The share of the stations that is held out; of a small network more, up to a quarter, so that these are not too few."
 SAME = 1e-5
 "Of a variable's std, within which differences are those of rounding."
 PLACE = ("latitude", "longitude")
@@ -42,15 +48,22 @@ BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)"
 
 @dataclass(frozen=True)
 class Data:
-    """Tasks in a model's units, for training and for validation, and the frame that defines these units.
+    """Tasks in a model's units, and the frame that defines these units.
 
     Args:
+        source: tasks for training.
+        validation: tasks for validation.
+        frame: coordinates and units.
+        new_places: whether the targets of the validation are at stations that are in no task for training.
+        spacing: the distance from one station to the next in units of x; 0 for a grid.
         cycles: lengths in days of the cycles that the data cover, if time is an axis of the frame.
     """
 
     source: TaskSource
     validation: list[Task]
     frame: Frame
+    new_places: bool = False
+    spacing: float = 0.0
     cycles: tuple[float, ...] = ()
 
 
@@ -68,8 +81,9 @@ def prepare(
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
-    Of a single date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is
-    what other gaps like these leave.
+    A tenth of the stations is in no task for training, and validation predicts these from the others. Of a single
+    date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is what other
+    gaps like these leave.
     """
     make_variable, days = partial(_variable, likelihood, bounds), None if time is None else days_in(time)
     scattered = is_scattered(data)
@@ -168,8 +182,10 @@ def _from_field(
         cells = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
         every = (values if isinstance(values, ndarray) else values[:, :, :]).reshape(len(field), -1)
         flat_known = None if known is None else known.reshape(*known.shape[:-3], -1, known.shape[-1])
-        windows = Windows(every, cells, WINDOW, min_points=MIN_POINTS, covariates=flat_known)
-        return Data(*in_time(windows, _dates(field), frame, days))
+        windows = Windows(
+            every, cells, WINDOW, max_points=MOST_POINTS, min_points=MIN_POINTS, num_targets=256, covariates=flat_known
+        )
+        return Data(**in_time(windows, windows, _dates(field), frame, days)._asdict())
     if len(field) == 1:
         return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
     return _data(patches, values, frame, known)
@@ -235,25 +251,56 @@ def _from_points(
     if names:
         units = {each: table.attrs["units_of"].get(each) for each in names}
         covariates, known = _scaled(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
-    values = table["value"]
-    frame = _frame(
-        latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, make_variable, covariates, name
-    )
+    all_values = table["value"]
+    moments = all_values.mean(), all_values.std()
+    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, *moments, table, make_variable, covariates, name)
     places = frame.x({"latitude": latitude, "longitude": longitude})
-    scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
+    spacing = WINDOW / math.sqrt(min(len(places), POINTS_IN_WINDOW))
+    values = wide.to_numpy(copy=True)
+    unseen = _unseen(values, places, spacing)
+    values[: _first_held_out(values), unseen] = np.nan
+    scaled = frame.variables[0].y(values).astype(np.float32)
     if anomalies:
-        frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, wide.to_numpy())
+        frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, values)
     if given is not None:
-        frame, scaled = _differences(frame, given, wide.to_numpy(), known)
+        frame, scaled = _differences(frame, given, values, known)
+    extent = WINDOW, float(np.clip(np.ptp(places, axis=0).max(), WINDOW, WIDE))
+    make = partial(Windows, places=places, extent=extent, max_points=MOST_POINTS, min_points=MIN_POINTS)
 
     def windows(values: ndarray, known: ndarray | None) -> Windows:
-        return Windows(values, places, WINDOW, min_points=MIN_POINTS, covariates=known)
+        return make(values, num_targets=TARGETS, covariates=known)
 
+    def windows_with_new_places(values: ndarray, known: ndarray | None) -> Windows:
+        return make(values, covariates=known, unseen=unseen)
+
+    held_out = windows_with_new_places if unseen.any() else windows
     if days is not None:
-        return Data(*in_time(windows(scaled, known), _dates(table), frame, days))
-    if len(scaled) == 1:
-        return _single(windows, scaled[0], places, frame, None if known is None else known[0])
-    return _data(windows, scaled, frame, known)
+        parts = windows(scaled, known), held_out(scaled, known)
+        data = Data(**in_time(*parts, _dates(table), frame, days)._asdict())
+    elif len(scaled) == 1:
+        data = _single(windows, scaled[0], places, frame, None if known is None else known[0])
+    else:
+        data = _data(windows, scaled, frame, known, held_out)
+    return replace(data, new_places=bool(unseen.any()), spacing=spacing)
+
+
+def _unseen(
+    values: Float[ndarray, "dates stations"], places: Float[ndarray, "stations 2"], spacing: float
+) -> Bool[ndarray, " stations"]:
+    """Which stations are held out: neighbours together, and only stations with values at the dates held out too.
+
+    None are if there are too few dates, or too few stations to learn from those that would be left.
+    """
+    known = ~np.isnan(values[_first_held_out(values) :]).all(axis=0)
+    share = np.clip(FEW / len(places), SHARE, LARGEST_SHARE)
+    unseen = in_blocks(places, spacing, share) & known
+    left = np.median((~np.isnan(values[:, ~unseen])).sum(axis=1))
+    return unseen if unseen.sum() > 1 and left >= 2 * MIN_POINTS else np.zeros_like(unseen)
+
+
+def _first_held_out(values: Any) -> int:
+    """The number of the first date for validation."""
+    return len(values) - len(values) // 10
 
 
 def _anomalies(
@@ -269,12 +316,16 @@ def _anomalies(
             f"anomalies need the climatology of each place, from several dates; got {len(values)}. Give more, or leave "
             "`anomalies` out"
         )
-    training = slice(len(values) - len(values) // 10)
+    training = slice(_first_held_out(values))
     known = ~np.isnan(values[training]).all(axis=0)
     climatology = Climatology.of(times[training], latitude[known], longitude[known], values[training][:, known])
     mean, std = climatology.on(times)
     deviations = np.full(values.shape, np.nan, np.float32)
     deviations[:, known] = (values[:, known] - mean) / std
+    time, place = np.nonzero(~np.isnan(values) & ~known)
+    if len(time):
+        mean, std = climatology.at({"latitude": latitude[place], "longitude": longitude[place], "time": times[time]})
+        deviations[time, place] = (values[time, place] - mean) / std
     return frame.relative_to(climatology), deviations
 
 
@@ -365,14 +416,19 @@ def _single(
 
 
 def _data(
-    make: Callable[[Any, ndarray | None], TaskSource], values: Any, frame: Frame, covariates: ndarray | None
+    make: Callable[[Any, ndarray | None], TaskSource],
+    values: Any,
+    frame: Frame,
+    covariates: ndarray | None,
+    make_validation: Callable[[Any, ndarray | None], TaskSource] | None = None,
 ) -> Data:
     """The values of several dates, the last of which are for validation."""
-    held_out, change = len(values) // 10, covariates is not None and covariates.ndim > len(values.shape)
+    first, change = _first_held_out(values), covariates is not None and covariates.ndim > len(values.shape)
 
-    def part(dates: slice) -> TaskSource:
+    def part(make: Callable[[Any, ndarray | None], TaskSource], dates: slice) -> TaskSource:
         return make(values[dates], covariates[dates] if covariates is not None and change else covariates)
 
-    last = slice(len(values) - held_out, None)
-    validation = [part(last).batch(16, index, seed=0) for index in range(4)] if held_out else []
-    return Data(part(slice(len(values) - held_out)), validation, frame)
+    last = slice(first, None)
+    held_out = part(make_validation or make, last) if first < len(values) else None
+    validation = [] if held_out is None else [held_out.batch(16, index, seed=0) for index in range(BATCHES)]
+    return Data(part(make, slice(first)), validation, frame)

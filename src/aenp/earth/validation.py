@@ -17,6 +17,7 @@ from rich.progress import Progress
 from torch.distributions import Normal
 
 from aenp import likelihoods
+from aenp.earth.adjustment import LEVEL, widening
 from aenp.earth.baselines import fit_baselines
 from aenp.earth.field_model import FieldModel
 from aenp.earth.holdout import Choice, hold_out
@@ -25,8 +26,6 @@ from aenp.earth.reference import Given, Moments
 from aenp.evaluation.metrics import crps
 from aenp.evaluation.scores import Score
 
-LEVEL = 0.9
-"Probability of the intervals whose coverage is reported, and calibrated."
 MODEL, EQUIVARIANT = "model", "equivariant part"
 METRICS = ("rmse", "mae", "bias", "crps", "loglik", "coverage")
 
@@ -179,9 +178,8 @@ def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: boo
         for split in bar.track(tasks.splits, description="calibrating"):
             mean, std = _predict(model, nullcontext, tasks.seen(split), split.target)
             depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
-    normal = Normal(0.0, 1.0).icdf(torch.tensor((1 + LEVEL) / 2)).item()
-    factor = float(np.quantile(np.concatenate(depths), LEVEL)) / normal
-    return FieldModel(model.process, model.frame, model.spread * factor).eval()
+    spread = model.spread * widening(np.concatenate(depths))
+    return FieldModel(model.process, model.frame, spread, model.local_gain).eval()
 
 
 def _predict(
