@@ -89,12 +89,12 @@ def write(out: Path) -> None:
     )
     page = f"""# Stations given ERA5
 
-Written by `python -m benchmarks.stations_given_era5 --data DIR`, with `--steps`, `--name` and `--family` as below. Daily
-means of temperature at stations of GSOD in Europe, fitted to four fifths of them, every fourth day of 2006 to 2009. The
-others are predicted on every twelfth day of 2010 from all these and from ERA5 at the node nearest each station. In runs
-`given`, values are differences to ERA5; in runs `covariate`, ERA5 is a covariate only. All have the elevations of the
-station and of its cell of ERA5 too. Of the baselines, `t2m_era5` is ERA5 without its mean error, and kriging of
-differences has a trend with the station's elevation. Standard errors are over days.
+Written by `python -m benchmarks.stations_given_era5 --data DIR`, with `--steps`, `--name` and `--family` as below:
+daily means of temperature at stations of GSOD in Europe, fitted to four fifths of them on every fourth day of 2006 to
+2009. The others are predicted on every twelfth day of 2010, from all these and from ERA5 at the node nearest each
+station. In runs `given`, values are differences to ERA5; in runs `covariate`, ERA5 is a covariate only. All have the
+elevations of the station and of its cell of ERA5 too. Of the baselines, `t2m_era5` is ERA5 without its mean error, and
+kriging of differences has a trend with the station's elevation. Standard errors are over days.
 
 {markdown_table(HEADER, rows)}
 
