@@ -229,7 +229,7 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"likelihood": "bounded", "bounds": (0, 1)}, "t2m must lie between 0 and 1 K; got values from"),
         ({"likelihood": "precipitation", "data": field() - 300}, "t2m must lie between 0 and inf"),
         ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
-        ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round these"),
+        ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round their times"),
     ],
 )
 def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
