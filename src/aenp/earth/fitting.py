@@ -174,7 +174,7 @@ def fit_in(
 
 
 def _recipe(steps: int, data: Data) -> Recipe:
-    """How to train: with stations, which are few and far apart, first and again without their places."""
+    """How to train; on stations, which are few, much of the time without their places."""
     if not data.spacing:
         return Recipe(steps, learning_rate=1e-3)
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, 2)) else 0.5
@@ -194,8 +194,8 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     torch.manual_seed(seed)
     fixed_inputs = None
     if symmetry == "approx":
-        dropout = 0.25 if data.spacing else 0.1
-        fixed_inputs = FixedInputs(2, 32, data.frame.domain, dropout, fourier=4, jitter=data.spacing)
+        dropout, fourier = (0.25, 8) if data.spacing else (0.1, 4)
+        fixed_inputs = FixedInputs(2, 32, data.frame.domain, dropout, fourier, jitter=data.spacing)
         if "attention" in options:
             options["fixed_at_targets"] = True
     if symmetry == "none":
