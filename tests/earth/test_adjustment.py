@@ -65,6 +65,14 @@ def test_local_effects_are_as_strong_as_at_new_places(truth: Callable[[Tensor], 
     assert ("of their strength" in str(found)) == (strength < 1)
 
 
+def test_one_faulty_station_does_not_decide() -> None:
+    """Without it local effects are worth much, and with it alone they are worth nothing."""
+    [task] = tasks(torch.sin, noise=0.2)
+    assert task.yt is not None
+    task.yt[:, 0] = -30 * task.xt[:, 0].sin()
+    assert adjust(waving(), [task]).strength == 1
+
+
 @pytest.mark.parametrize("truth", [noisy, lambda x: -x.sin()])
 def test_effects_that_do_not_hold_at_new_places_are_switched_off(truth: Callable[[Tensor], Tensor]) -> None:
     model = waving()
@@ -80,9 +88,9 @@ def test_intervals_hold_nine_tenths_of_the_targets_at_new_places(noise: float) -
     found = adjust(model, held_out)
     task, prediction = held_out[0], model(held_out[0])
     inside = (task.yt - prediction.mean).abs() <= 1.6449 * found.spread * prediction.stddev
-    assert inside[task.target_mask].double().mean() == pytest.approx(0.9, abs=0.01)
+    assert 0.9 <= inside[task.target_mask].double().mean() < 0.93
     before = covered(prediction, task.yt, 0.9)[task.target_mask].double().mean()
-    assert abs(before - 0.9) > 0.05
+    assert not 0.8 < before < 0.95
 
 
 def test_the_standard_error_is_over_places_not_days() -> None:
@@ -93,7 +101,7 @@ def test_the_standard_error_is_over_places_not_days() -> None:
     assert once == pytest.approx(again, rel=0.05)
 
 
-def test_few_places_or_bounds_leave_standard_deviations_alone() -> None:
+def test_few_places_leave_standard_deviations_alone() -> None:
     assert adjust(waving(), tasks(torch.sin, 3.0, places=5)).spread == 1
 
 
@@ -137,4 +145,4 @@ def test_a_mountain_is_worth_something_at_new_places_and_noise_is_not(
     if offset is mountain:
         assert worth > 2 * error and "local effects are worth +" in printed
     else:
-        assert worth < 0.05 + 2 * error
+        assert worth <= 2 * error and ("switched off" in printed) == (model.process.fixed_inputs.strength == 0)

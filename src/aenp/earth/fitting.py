@@ -189,7 +189,7 @@ def fit_in(
 
 
 def _recipe(steps: int, data: Data) -> Recipe:
-    """How to train: with stations, which are few and far apart, first and again without their places."""
+    """How to train; on stations, which are few, much of the time without their places."""
     if not data.spacing:
         return Recipe(steps, learning_rate=1e-3)
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
@@ -209,8 +209,9 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     torch.manual_seed(seed)
     fixed_inputs, axes, domain = None, data.frame.axes, data.frame.domain
     if symmetry == "approx":
-        dropout, periods = 0.25 if data.spacing else 0.1, [_phases(axis, data.cycles) for axis in axes.values()]
-        fixed_inputs = FixedInputs(len(axes), 32, domain, dropout, fourier=4, jitter=data.spacing, periods=periods)
+        dropout, fourier = (0.25, 8) if data.spacing else (0.1, 4)
+        periods = [_phases(axis, data.cycles) for axis in axes.values()]
+        fixed_inputs = FixedInputs(len(axes), 32, domain, dropout, fourier, jitter=data.spacing, periods=periods)
         if "attention" in options:
             options["fixed_at_targets"] = True
     if symmetry == "none":

@@ -37,7 +37,7 @@ WIDE = 8.0
 "Side of the largest window around stations: a prediction is often made from all of them at once."
 TARGETS, MOST_POINTS = 128, 512
 "Largest numbers of targets and of observations in a task with stations."
-SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 8
+SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 16
 "The share of the stations that is held out; of a small network more, up to a quarter, so that these are not too few."
 SAME = 1e-5
 "Of a variable's std, within which differences are those of rounding."
