@@ -13,12 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmarks import recipes
+from benchmarks import recipes, stations_given_era5
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
 
 import aenp
+import tiny
 from conftest import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
@@ -210,3 +211,15 @@ def test_an_unexpected_skip_fails_where_ci_is_set(variable: str, outcomes: set[s
     assert set(printed.splitlines()[-1].split(" in ")[0].split(", ")) == outcomes, printed
     for reason in ("no data", "no network", "could not import 'no_such_module'"):
         assert (f"unexpected skip: {reason}" in printed) == bool(variable)
+
+
+@pytest.mark.slow
+def test_stations_given_a_reanalysis_are_scored_beside_it(tmp_path: Path) -> None:
+    """A run again replaces its row, and only stations left out are predicted."""
+    tiny.stations().to_netcdf(tmp_path / tiny.STATIONS)
+    for _ in range(2):
+        stations_given_era5.main(tmp_path, steps=1, out=tmp_path)
+    runs = json.loads((tmp_path / "stations_given_era5.json").read_text())
+    assert len(runs) == 1 and {"model", "t2m_era5", "kriging of differences"} <= set(runs[0]["scores"])
+    rows = table((tmp_path / "stations_given_era5.md").read_text(), "run")
+    assert [row[0] for row in rows] == ["given, tnp"] * len(runs[0]["scores"])

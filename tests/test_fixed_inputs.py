@@ -57,6 +57,14 @@ def test_cycles_repeat_in_years_never_seen(periods, fourier):
     assert periods[0] or (t(x + torch.tensor([2.0, 0.0])) == 0).all()
 
 
+def test_without_cycles_a_dimension_has_no_part():
+    t = FixedInputs(2, num=4, domain=[(0, 1), None], periods=[None, ()], fourier=2).eval()
+    x = torch.rand(1, 20, 2)
+    assert torch.equal(t(x + torch.tensor([0.0, 7.5])), t(x)) and t(x).std(dim=1).max() > 1e-3
+    with pytest.raises(ValueError, match="domain must be None"):
+        FixedInputs(1, domain=[(0, 1)], periods=[()])
+
+
 def test_cycles_are_saved_and_checked(tmp_path):
     t = FixedInputs(1, periods=[3.0])
     model = aenp.TNP(1, 1, dim=8, heads=2, layers=1, fixed_inputs=t).eval()
@@ -213,3 +221,30 @@ def test_later_changes_are_saved(tmp_path):
 def test_invalid_arguments_raise(options, message):
     with pytest.raises(ValueError, match=message):
         FixedInputs(2, **options)
+
+
+def test_jitter_moves_the_places_of_t_in_training_only():
+    t = FixedInputs(1, num=4, domain=[(0, 1)], dropout=0.0, jitter=0.1)
+    x = torch.full((1, 500, 1), 0.5)
+    with torch.no_grad():
+        spread = t(x).std(dim=1)
+        t.eval()
+        assert (spread > 0).all() and (t(x).std(dim=1) < 1e-6).all()
+        assert (t.train()(x + 1) == 0).all()  # outside the domain, wherever the jitter leads
+
+
+def test_strength_scales_t_and_is_saved(tmp_path):
+    t = FixedInputs(1, num=4, domain=[(0, 1)]).eval()
+    x = torch.rand(1, 5, 1)
+    full = t(x)
+    t.strength = 0.25
+    torch.testing.assert_close(t(x), 0.25 * full)
+    model = aenp.TNP(1, 1, fixed_inputs=t, dim=8, heads=2, layers=1)
+    aenp.save(model, tmp_path / "model.safetensors")
+    assert aenp.load(tmp_path / "model.safetensors").fixed_inputs.strength == 0.25
+
+
+@pytest.mark.parametrize(("name", "value"), [("jitter", -1.0), ("jitter", math.inf), ("strength", 1.5)])
+def test_jitter_and_strength_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name} is a .*; got {value}"):
+        FixedInputs(1, **{name: value})

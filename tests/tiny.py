@@ -112,7 +112,7 @@ def stations() -> xr.Dataset:
     }
     metres = height(*place).clip(min=0)
     coords = {"era_lat": node[0], "era_lon": node[1], "lat": place[0], "lon": place[1], "elev": metres, "time": time}
-    return xr.Dataset(values).assign_coords(coords)
+    return xr.Dataset(values).assign_coords(coords).assign_coords(elev_mean=height(*node).clip(min=0))
 
 
 def write_grib(values: xr.DataArray, path: Path) -> None:

@@ -16,7 +16,7 @@ from aenp.nn.mlp import MLP
 from aenp.task import Task, each_task
 
 Periods = Sequence[float | Sequence[float] | None]
-"For each dimension None, the length of a cycle, or several."
+"For each dimension None, the length of a cycle, or several, or () for none."
 HARMONICS = 2
 
 
@@ -51,11 +51,15 @@ class FixedInputs(Configured, nn.Module):
         concatenate: the host takes t in as further channels, instead of adding a linear map of t to its own.
         periods: for each input dimension None, or the length of a cycle, or several, in the units of x: a year, say, or
             a year and a day. t repeats itself along that dimension, which is unbounded: it enters the MLP as sines and
-            cosines of one and two cycles, and nothing else of it does.
+            cosines of one and two cycles, and nothing else of it does. With () t does not depend on the dimension.
         positions: whether x itself enters the MLP beside its Fourier coefficients, as it does by default.
+        jitter: standard deviation, in units of x, of the distances from which t is taken in training in place of each
+            point itself. So t is smooth on that scale: it cannot tell one station from the next and learn each by
+            heart. A dimension with periods is left as it is.
+        strength: factor of t, 1 or less where all of it is more than can be trusted at places not seen in training.
     """
 
-    mutable = ("domain", "dropout", "taper")
+    mutable = ("domain", "dropout", "taper", "strength")
 
     def __init__(
         self,
@@ -70,6 +74,8 @@ class FixedInputs(Configured, nn.Module):
         concatenate: bool = False,
         periods: Periods | None = None,
         positions: bool = True,
+        jitter: float = 0.0,
+        strength: float = 1.0,
     ) -> None:
         super().__init__()
         if dim_x < 1:
@@ -82,19 +88,23 @@ class FixedInputs(Configured, nn.Module):
             raise ValueError(f"dropout is a probability, between 0 and 1; got {dropout}")
         if not 0 <= taper <= 0.5:
             raise ValueError(f"taper is a fraction of the domain's side, between 0 and 0.5; got {taper}")
+        if not 0 <= jitter < math.inf:
+            raise ValueError(f"jitter is a distance in units of x, 0 or more; got {jitter}")
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength is a factor between 0 and 1; got {strength}")
         if num < 1 or width < 1:
             raise ValueError(f"num, the number of fixed inputs, and width must be at least 1; got {num} and {width}")
         self.dim_x, self.num, self.dropout, self.taper = dim_x, num, dropout, taper
-        self.concatenate, self.positions = concatenate, positions
+        self.concatenate, self.positions, self.jitter, self.strength = concatenate, positions, jitter, strength
         self.periods = _cycles(periods, dim_x)
         self.domain = domain
         if taper and any(math.isfinite(lower) != math.isfinite(upper) for lower, upper in self.domain):
             raise ValueError("taper is a fraction of the domain's side, which needs both bounds")
-        self.lines = [d for d, cycles in enumerate(self.periods) if not cycles]
+        self.lines = [d for d, cycles in enumerate(self.periods) if cycles is None]
         if fourier:
             self.frequencies = nn.Parameter(frequencies(len(self.lines), fourier), requires_grad=learn_frequencies)
         self.fourier = fourier
-        waves = 2 * HARMONICS * sum(map(len, self.periods))
+        waves = 2 * HARMONICS * sum(len(cycles or ()) for cycles in self.periods)
         self.mlp = MLP(len(self.lines) * (positions + 2 * fourier) + waves, num, width=width)
         self.switch = Switch()
 
@@ -121,7 +131,7 @@ class FixedInputs(Configured, nn.Module):
     def domain(self, domain: Domain | None) -> None:
         box = box_of(domain, self.dim_x)
         for (lower, upper), cycles in zip(box, self.periods, strict=True):
-            if cycles and (math.isfinite(lower) or math.isfinite(upper)):
+            if cycles is not None and (math.isfinite(lower) or math.isfinite(upper)):
                 raise ValueError(f"a dimension with periods is unbounded: its domain must be None; got {lower, upper}")
         self._domain = box
 
@@ -169,8 +179,11 @@ class FixedInputs(Configured, nn.Module):
         if not self.active:
             return torch.zeros(*x.shape[:-1], self.num, device=x.device, dtype=self.mlp.dtype)
         inside = self.contains(x).unsqueeze(-1)
+        if self.training and self.jitter:
+            moved = x.new_tensor([cycles is None for cycles in self.periods])
+            x = x + self.jitter * torch.randn_like(x) * moved
         z = torch.where(inside, scaled(x, self.domain), 0.0).to(self.mlp.dtype)
-        t = torch.where(inside, self.mlp(self._features(x, z)) * self._edge(z), 0.0)
+        t = torch.where(inside, self.strength * self.mlp(self._features(x, z)) * self._edge(z), 0.0)
         return t if keep is None else t * keep.view(-1, *[1] * (t.ndim - 1))
 
     def _features(self, x: Float[Tensor, "*points dim_x"], z: Float[Tensor, "*points dim_x"]) -> Tensor:
@@ -179,7 +192,7 @@ class FixedInputs(Configured, nn.Module):
         seen = with_waves(lines, self.frequencies) if self.fourier else lines
         features = [seen if self.positions else seen[..., len(self.lines) :]]
         for d, cycles in enumerate(self.periods):
-            for period in cycles:
+            for period in cycles or ():
                 # The phase in the coordinates' own dtype: far away, float32 would lose it.
                 phase = (x[..., d : d + 1] / period).frac().nan_to_num().to(z.dtype)
                 angles = 2 * math.pi * phase * torch.arange(1, HARMONICS + 1, device=x.device)
@@ -198,14 +211,14 @@ class FixedInputs(Configured, nn.Module):
         return weight
 
 
-def _cycles(periods: Periods | None, dim_x: int) -> list[list[float]]:
-    """The lengths of each dimension's cycles, checked."""
+def _cycles(periods: Periods | None, dim_x: int) -> list[list[float] | None]:
+    """The lengths of each dimension's cycles, checked; None where it has a position and not a phase."""
     if periods is None:
-        return [[] for _ in range(dim_x)]
+        return [None] * dim_x
     cycles = [
-        [] if each is None else [float(each)] if isinstance(each, int | float) else list(each) for each in periods
+        None if each is None else [float(each)] if isinstance(each, int | float) else list(each) for each in periods
     ]
-    if len(cycles) != dim_x or not all(0 < period < math.inf for each in cycles for period in each):
+    if len(cycles) != dim_x or not all(0 < period < math.inf for each in cycles for period in each or ()):
         raise ValueError(f"periods needs None or positive lengths for each of {dim_x} dimensions; got {periods}")
     return cycles
 

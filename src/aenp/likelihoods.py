@@ -172,3 +172,10 @@ def in_unit(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distrib
         components = in_unit(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
         return Mixture(distribution.mixture_distribution, components, validate_args=False)
     return TransformedDistribution(distribution, AffineTransform(shift, scale), validate_args=False)
+
+
+def widened(distribution: Distribution, factor: float) -> Distribution:
+    """The distribution with deviations from its mean scaled by a factor."""
+    if factor == 1:
+        return distribution
+    return in_unit(distribution, (1 - factor) * distribution.mean, torch.tensor(factor))

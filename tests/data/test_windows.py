@@ -116,3 +116,33 @@ def test_covariates_are_those_of_the_station_and_of_the_time(by_time: bool) -> N
         number = y[..., 0][mask].long()
         assert torch.equal(known[mask][:, 0], (number % 60).double())
         assert torch.equal(known[mask][:, 1], (number // 60 if by_time else -(number % 60)).double())
+
+
+def test_unseen_stations_are_the_only_targets_and_never_context() -> None:
+    unseen = np.arange(60) % 5 == 0
+    task = windows(unseen=unseen).batch(6, 0, 0)
+    for which in range(6):
+        _, y, seen = points(task, which)
+        hidden = unseen[y[:, 0].long().numpy() % 60]
+        assert 0 < seen < len(y) and not hidden[:seen].any() and hidden[seen:].all()
+
+
+def test_a_range_of_extents_has_small_windows_and_large_ones() -> None:
+    task = windows(extent=(3.0, 9.0)).batch(40, 0, 0)
+    sides = [float((points(task, which)[0].amax(0) - points(task, which)[0].amin(0)).max()) for which in range(40)]
+    assert max(sides) <= 9 and min(sides) < 4 and max(sides) > 7
+
+
+def test_a_duration_holds_irregular_times_with_both_ends() -> None:
+    """However many steps these are; a window at the end of the data is shorter."""
+    times = np.array([0.0, 0.1, 0.2, 1.0, 2.0, 2.5, 3.0, 3.1, 5.0])
+    task = windows(times=times, duration=1.0, extent=20.0).batch(40, 0, 0)
+    sets = set()
+    for which in range(40):
+        x, y, _ = points(task, which)
+        steps = sorted((y[:, 0].long() // 60).unique().tolist())
+        assert np.allclose(x[:, 2].numpy(), times[y[:, 0].long().numpy() // 60])
+        inside = np.flatnonzero((times >= times[steps[0]]) & (times <= times[steps[0]] + 1.0))
+        assert steps == inside.tolist()
+        sets.add(tuple(steps))
+    assert (0, 1, 2, 3) in sets and (8,) in sets

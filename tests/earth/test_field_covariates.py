@@ -11,7 +11,8 @@ import xarray as xr
 from aenp.earth import fitting
 from aenp.earth.covariates import open_layers
 from aenp.earth.field_model import FieldModel
-from aenp.earth.fitting import fit, prepare
+from aenp.earth.fitting import fit
+from aenp.earth.training_data import prepare
 
 TIMES = pd.date_range("2020-01-01", periods=12)
 LATITUDE, LONGITUDE = 40 + 0.5 * np.arange(12), 0.5 * np.arange(12)

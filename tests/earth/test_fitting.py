@@ -10,10 +10,11 @@ import pytest
 import torch
 import xarray as xr
 
-from aenp.earth import fitting
+from aenp.earth import fitting, training_data
 from aenp.earth.field_model import FieldModel
-from aenp.earth.fitting import fit, prepare
+from aenp.earth.fitting import fit
 from aenp.earth.frame import Frame
+from aenp.earth.training_data import prepare
 from aenp.evaluation.metrics import crps
 
 TIMES = pd.date_range("2020-01-01", periods=20)
@@ -99,7 +100,7 @@ def test_a_run_resumes_only_with_the_same_model_and_data(tmp_path: Path) -> None
 def test_a_lazy_field_gives_the_same_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     field().to_netcdf(tmp_path / "t2m.nc")
     task = prepare(tmp_path / "t2m.nc").source.batch(4, 0, 0)
-    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
+    monkeypatch.setattr(training_data, "IN_MEMORY", 0)
     source = prepare(tmp_path / "t2m.nc").source
     assert not isinstance(source.fields.field, np.ndarray)
     lazy = source.batch(4, 0, 0)
@@ -228,7 +229,7 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"likelihood": "bounded", "bounds": (0, 1)}, "t2m must lie between 0 and 1 K; got values from"),
         ({"likelihood": "precipitation", "data": field() - 300}, "t2m must lie between 0 and inf"),
         ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
-        ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round these"),
+        ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round their times"),
     ],
 )
 def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:

@@ -13,10 +13,11 @@ import xarray as xr
 
 import aenp
 from aenp.earth.field_model import FieldModel
-from aenp.earth.fitting import fit, prepare
+from aenp.earth.fitting import fit
 from aenp.earth.gridded import elevation_at, open_gridded
 from aenp.earth.points import open_points
 from aenp.earth.sources import common_dates
+from aenp.earth.training_data import prepare
 from frames import frame
 
 LATITUDES, LONGITUDES = np.arange(41.0, 46), np.arange(-4.0, 3)

@@ -26,7 +26,7 @@ def hold_out_blocks(
     """
     known = ~np.isnan(values)
     x, y = places[known], values[known, None]
-    hidden = _in_blocks(x, side)
+    hidden = in_blocks(x, side, SHARE)
     if not hidden.any():
         return values, []
     rng = np.random.default_rng(0)
@@ -38,11 +38,11 @@ def hold_out_blocks(
     return kept, [Task.stack(tasks[start::BATCHES]) for start in range(BATCHES)]
 
 
-def _in_blocks(x: Float[ndarray, "points 2"], side: float) -> Bool[ndarray, " points"]:
-    """Whether each point is in one of the random blocks that hold at most `SHARE` of them."""
+def in_blocks(x: Float[ndarray, "points 2"], side: float, share: float) -> Bool[ndarray, " points"]:
+    """Whether each point is in one of the random square blocks of this side that hold at most a share of them."""
     block, sizes = np.unique(np.floor(x / side), axis=0, return_inverse=True, return_counts=True)[1:]
     order = np.random.default_rng(0).permutation(len(sizes))
-    return np.isin(block.ravel(), order[np.cumsum(sizes[order]) <= SHARE * len(x)])
+    return np.isin(block.ravel(), order[np.cumsum(sizes[order]) <= share * len(x)])
 
 
 def _around(

@@ -3,23 +3,30 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from aenp.data.patches import check_covariates, split
 from aenp.task import Task
 
+ROUNDING = 1e-6
+"Of a duration, by which times may be rounded."
+
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of `extent` around random stations, over several steps; a random part of each is the context.
+            start = int(rng.integers(len(self.values) - self.span + 1))
+            extent = self._side(rng)
+            centre = self._centre(rng, extent)
+            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= extent / 2).all(axis=1))
+            values = self.values[start : self._stop(start) : self.stride, inside]
 
     Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets.
 
     Args:
         values: `(time, stations)`; NaN where there is no observation.
         places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
-        extent: side of the window.
+        extent: side of the window, or its smallest and largest.
         times: the time of each step, which becomes the third input; by default time is not an input.
         steps: number of steps in a window.
         stride: from one step of a window to the next, in steps of the values: 24 for one in each day of hourly values.
@@ -30,11 +37,13 @@ class Windows:
         num_targets: score at most this many targets, to train faster; by default all.
         covariates: what else is known of each station, `(stations, covariates)`, or of each observation,
             `(time, stations, covariates)`; by default nothing.
+        unseen: which stations are the only targets, and never context; by default any may be either.
+        duration: length of a window in the units of `times`, both ends included, in place of `steps`.
     """
 
     values: Float[ndarray, "time stations"]
     places: Float[ndarray, "stations dimensions"]
-    extent: float
+    extent: float | tuple[float, float]
     times: Float[ndarray, " time"] | None = None
     steps: int = 1
     stride: int = 1
@@ -43,22 +52,26 @@ class Windows:
     min_points: int = 8
     num_targets: int | None = None
     covariates: Float[ndarray, "*time_and_stations covariates"] | None = None
+    unseen: Bool[ndarray, " stations"] | None = None
+    duration: float = 0.0
 
     def __post_init__(self) -> None:
         check_covariates(self.covariates, self.values.shape)
-        if self.steps > 1 and self.times is None:
+        if (self.steps > 1 or self.duration > 0) and self.times is None:
             raise ValueError("observations of several steps differ by their times; give `times`")
+        if self.duration < 0 or (self.duration > 0 and self.steps > 1):
+            raise ValueError(f"give a positive duration or several steps; got {self.duration} and {self.steps}")
         if not 2 <= self.min_points <= self.max_points:
             raise ValueError(
                 f"a task needs 2 ≤ min_points ≤ max_points observations; got {self.min_points} and {self.max_points}"
             )
-        if len(self.values) < self.duration:
-            raise ValueError(f"{len(self.values)} time steps are too few for a window of {self.duration}")
-        if self.box is not None and not all(upper - lower >= self.extent for lower, upper in self.box):
+        if len(self.values) < self.span:
+            raise ValueError(f"{len(self.values)} time steps are too few for a window of {self.span}")
+        if self.box is not None and not all(upper - lower >= np.max(self.extent) for lower, upper in self.box):
             raise ValueError(f"a window of {self.extent} does not fit into the box {self.box}; make `extent` smaller")
 
     @property
-    def duration(self) -> int:
+    def span(self) -> int:
         """Steps of the values from the first of a window to the last, both included."""
         return (self.steps - 1) * self.stride + 1
 
@@ -75,32 +88,54 @@ class Windows:
     def _draw(self, rng: np.random.Generator) -> tuple[Task, int]:
         """One task, from the first of up to a thousand random windows that holds enough observations; and its start."""
         for _ in range(1000):
-            start = rng.integers(len(self.values) - self.duration + 1)
-            centre = self._centre(rng)
-            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= self.extent / 2).all(axis=1))
-            values = self.values[start : start + self.duration : self.stride, inside]
+            start = int(rng.integers(len(self.values) - self.steps + 1))
+            extent = self._side(rng)
+            centre = self.places[rng.integers(len(self.places)), :2]
+            centre = centre + extent * rng.uniform(-0.5, 0.5, size=2)
+            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= extent / 2).all(axis=1))
+            values = self.values[start : self._stop(start), inside]
             time, station = np.nonzero(~np.isnan(values))
-            if len(time) >= self.min_points:
+            if len(time) >= self.min_points and self._divides(inside[station]):
                 break
         else:
             raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
-        order = rng.permutation(len(time))[: self.max_points]
-        station = station[order]
-        moment = start + self.stride * time[order]
+        order, points = rng.permutation(len(time)), min(len(time), self.max_points)
+        seen = int(rng.integers(max(1, points // 100), max(1, points // 3), endpoint=True))
+        context, targets = order[:seen], order[seen:points]
+        if self.unseen is not None:
+            hidden = self.unseen[inside[station[order]]]
+            context, targets = order[~hidden][:seen], order[hidden]
+        order = np.concatenate([context, targets])
+        time, station = time[order], station[order]
+        moment = start + self.stride * time
         x = self.places[inside[station]]
         if self.times is not None:
             x = np.concatenate([x[:, :2], self.times[moment, None], x[:, 2:]], axis=1)
-        y = values[time[order], station, None]
-        seen = rng.integers(max(1, len(y) // 100), max(1, len(y) // 3), endpoint=True)
         known = self.covariates
         if known is not None:
             known = known[moment, inside[station]] if known.ndim == 3 else known[inside[station]]
-        return split(x, y, int(seen), self.num_targets, known), int(start)
+        return split(x, values[time, station, None], len(context), self.num_targets, known), start
 
-    def _centre(self, rng: np.random.Generator) -> Float[ndarray, "2"]:
-        """The middle of a window."""
+    def _centre(self, rng: np.random.Generator, extent: float) -> Float[ndarray, "2"]:
+        """The middle of a window with such sides."""
         if self.box is not None:
             lower, upper = np.transpose(self.box)
-            return rng.uniform(lower + self.extent / 2, upper - self.extent / 2)
-        centre = self.places[rng.integers(len(self.places)), :2]
-        return centre + self.extent * rng.uniform(-0.5, 0.5, size=2)
+            return rng.uniform(lower + extent / 2, upper - extent / 2)
+        return self.places[rng.integers(len(self.places)), :2] + extent * rng.uniform(-0.5, 0.5, size=2)
+
+    def _stop(self, start: int) -> int:
+        """The step after the last one in a window."""
+        if self.times is None or not self.duration:
+            return start + self.span
+        last = self.times[start] + (1 + ROUNDING) * self.duration
+        return int(np.searchsorted(self.times, last, side="right"))
+
+    def _side(self, rng: np.random.Generator) -> float:
+        """The side of a window; of those in a range, small and large ones are as likely."""
+        if isinstance(self.extent, tuple):
+            return float(np.exp(rng.uniform(*np.log(self.extent))))
+        return self.extent
+
+    def _divides(self, stations: Int[ndarray, " observations"]) -> bool:
+        """Whether observations of these stations can be context and targets."""
+        return self.unseen is None or len(np.unique(self.unseen[stations])) == 2

@@ -12,7 +12,8 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-from aenp.earth.climatology import Climatology, Moments, nearby, positions, smallest
+from aenp.earth.climatology import Climatology, nearby, positions, smallest
+from aenp.earth.reference import Given, Moments, Reference
 
 SLOPE = 10.0
 "Standard deviation of a change over a kilometre of elevation, in those of the field; wide enough to say nothing."
@@ -34,12 +35,13 @@ class Baseline(Protocol):
     def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments: ...
 
 
-def fit_baselines(history: pd.DataFrame, splits: Sequence[Split]) -> dict[str, Baseline]:
+def fit_baselines(history: pd.DataFrame, splits: Sequence[Split], given: Given | None = None) -> dict[str, Baseline]:
     """Every baseline by name; those with elevation only if it is known at all places.
 
     Args:
         history: observations of many times, for the climatology.
         splits: some of these times, divided as those that are to be predicted.
+        given: the model's first guess, which baselines may then use too.
     """
     climatology = Climatology.fit(history)
     tables = [pd.concat(split) for split in splits[:MAX_TIMES]]
@@ -49,7 +51,11 @@ def fit_baselines(history: pd.DataFrame, splits: Sequence[Split]) -> dict[str, B
     if "elevation" in history:
         baselines["kriging with elevation"] = Kriging.fit(tables, SLOPE)
     of_anomalies = Kriging.fit([climatology.anomalies(table) for table in tables])
-    return baselines | {"kriging of anomalies": Anomalies(climatology, of_anomalies)}
+    baselines["kriging of anomalies"] = Anomalies(climatology, of_anomalies)
+    if given is not None:
+        of_differences = Kriging.fit(list(map(given.anomalies, tables)), SLOPE if "elevation" in history else 0.0)
+        baselines |= {given.name: given, "kriging of differences": Anomalies(given, of_differences)}
+    return baselines
 
 
 @dataclass(frozen=True)
@@ -165,14 +171,14 @@ class Kriging:
 
 @dataclass(frozen=True)
 class Anomalies:
-    """A baseline that predicts anomalies, which the climatology turns back into values."""
+    """A baseline that predicts deviations from a climatology or first guess, which turns them back into values."""
 
-    climatology: Climatology
+    reference: Reference
     baseline: Baseline
 
     def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
-        mean, std = self.climatology.predict(context, target)
-        anomaly = self.baseline.predict(self.climatology.anomalies(context), target)
+        mean, std = self.reference.predict(context, target)
+        anomaly = self.baseline.predict(self.reference.anomalies(context), target)
         return Moments(mean + std * anomaly.mean, std * anomaly.std)
 
 

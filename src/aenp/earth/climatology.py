@@ -1,7 +1,6 @@
 """Climatology: what is usual at a place and time."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
-from aenp.configured import Configured
+from aenp.earth.reference import Moments, Reference
 from aenp.earth.sources import EPOCH
 
 PLACE = ["latitude", "longitude"]
@@ -22,14 +21,7 @@ YEAR, DAY = (1 / 365.25, 2 / 365.25), (1.0, 2.0)
 "The cycles of a climatology, as frequencies per day."
 
 
-class Moments(NamedTuple):
-    """A prediction at some places."""
-
-    mean: Float[ndarray, " points"]
-    std: Float[ndarray, " points"]
-
-
-class Climatology(Configured):
+class Climatology(Reference):
     """The mean and the yearly and daily cycle of each place, and the standard deviation around them.
 
     Those of a place are drawn towards the region's with the weight of one observation. Elsewhere they are those of the
@@ -78,8 +70,7 @@ class Climatology(Configured):
         values: Float[ndarray, "times places"],
     ) -> "Climatology":
         """Least squares; cycles are left out where the times do not cover them, and NaN is no observation."""
-        dates = pd.DatetimeIndex(times)
-        cycles = (*YEAR * (dates.month.nunique() >= 10), *DAY * (dates.hour.nunique() >= 4))
+        cycles = cycles_in(times)
         features = _features(times, cycles)
         seen, values = (~np.isnan(values)).astype(float), np.nan_to_num(values)
         products = (features[:, :, None] * features[:, None, :]).reshape(len(features), -1)
@@ -108,14 +99,11 @@ class Climatology(Configured):
         """The mean at all of these times and the standard deviation, at its own places."""
         return _features(times, self.cycles) @ self.coefficients.T, self.stds
 
-    def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
-        """What is usual, whatever was observed."""
-        return self.at(target)
 
-    def anomalies(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The table with values as deviations from the mean, in standard deviations."""
-        mean, std = self.at(table)
-        return table.assign(value=(table["value"] - mean) / std)
+def cycles_in(times: ndarray) -> tuple[float, ...]:
+    """The cycles that the times cover."""
+    dates = pd.DatetimeIndex(times)
+    return (*YEAR * (dates.month.nunique() >= 10), *DAY * (dates.hour.nunique() >= 4))
 
 
 def positions(table: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "points 3"]:

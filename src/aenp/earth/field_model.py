@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.progress import Progress
 from scipy.spatial import KDTree
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from aenp._version import __version__
 from aenp.configured import Configured
@@ -30,7 +29,7 @@ from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, o
 from aenp.earth.points import PointsLike, open_points
 from aenp.earth.sources import NoSuchVariable, Period, converted, describe
 from aenp.inference import ar_context, median, spread
-from aenp.likelihoods import NonNegative, Unit, in_unit
+from aenp.likelihoods import NonNegative, Unit, widened
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 from aenp.task import Task
@@ -75,10 +74,14 @@ class FieldModel(Configured, nn.Module):
     Args:
         process: the neural process; its inputs are the frame's axes, its outputs the frame's variables.
         frame: the coordinates and units of its training data.
-        spread: the factor of its standard deviations that `calibrate` has found.
+        spread: the factor of its standard deviations that `fit` or `calibrate` has found.
+        local_gain: what its local effects add to the log-likelihood of a target at places left out of training, and
+            the standard error of that; None if it was not measured.
     """
 
-    def __init__(self, process: NeuralProcess, frame: Frame, spread: float = 1.0) -> None:
+    def __init__(
+        self, process: NeuralProcess, frame: Frame, spread: float = 1.0, local_gain: tuple[float, float] | None = None
+    ) -> None:
         super().__init__()
         sizes = len(frame.axes), len(frame.variables), len(frame.covariates)
         own = process.dim_x, process.dim_y, process.dim_covariates
@@ -86,7 +89,7 @@ class FieldModel(Configured, nn.Module):
             raise ValueError(f"the frame needs (dim_x, dim_y, dim_covariates)={sizes}; got {own}")
         if not 0 < spread < math.inf:
             raise ValueError(f"spread, the factor of standard deviations, must be positive and finite; got {spread}")
-        self.process, self.frame, self.spread = process, frame, spread
+        self.process, self.frame, self.spread, self.local_gain = process, frame, spread, local_gain
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to one file, which appears under its name only once it is complete."""
@@ -124,7 +127,8 @@ class FieldModel(Configured, nn.Module):
         A model that does not see time predicts each time from the observations of that time: the target's times that
         the context has too, or all of the context's if the target has none. Where a table gives each place its own
         time, places without observations of that time come out as NaN, as do those without coordinates. A model that
-        sees time predicts every time from all observations. Where the target's data are Dask arrays, the result is a
+        sees time predicts any time, from all observations or, if `fit` was given a window of `time`, from those up to
+        half of it before and after. Where the target's data are Dask arrays, the result is a
         Dask graph with the same chunks. The model is in evaluation mode afterwards.
 
         A model with `on_grid=True` moves observations to the nearest nodes of a grid, takes the mean of those at one
@@ -158,8 +162,16 @@ class FieldModel(Configured, nn.Module):
                 raise ValueError(f"{describe(target)} has no known {name}; the model needs it at each place")
         corners = np.array([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)])
         nodes, note = self._nodes(observed, x)
-        times, tables = places.times_apart(observed, "time" in self.frame.axes)
-        contexts = [None if table is None else self._context(table, corners, nodes) for table in tables]
+        times, tables = places.times_apart(observed, self.frame.reach)
+        if all(table is None for table in tables):
+            raise ValueError(
+                f"{describe(context)} has no observations near the times of {describe(target)}, which a model with a "
+                "window of time needs; give some, or predict other times"
+            )
+        contexts = [
+            None if table is None else self._context(table, self._at_time(corners, times, number), nodes)
+            for number, table in enumerate(tables)
+        ]
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
         outputs, fixed_inputs = self._outputs(quantiles, samples), self.process.fixed_inputs
@@ -268,7 +280,7 @@ class FieldModel(Configured, nn.Module):
             variable: the name of the values in `context`; by default the name in training, or the only one.
             elevation: a topography in metres, for a model that sees elevation.
             plot: a map to draw, such as map.png; by default none.
-            covariates: fields of the model's covariates, as for `predict`; they may not change with time.
+            covariates: fields of the model's covariates, as for `predict`.
         """
         from aenp.earth.placement import suggest
 
@@ -291,7 +303,7 @@ class FieldModel(Configured, nn.Module):
             state = self.process.encode(task)
             chunks = zip(*(each.split(CHUNK, dim=1) for each in at), strict=True)
             parts = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
-        variance = torch.cat([self._widened(part).variance for part in parts], dim=1).numpy()
+        variance = torch.cat([widened(part, self.spread).variance for part in parts], dim=1).numpy()
         return (variance * self.frame.units(places)[1] ** 2).sum(-1)
 
     def places(
@@ -398,6 +410,16 @@ class FieldModel(Configured, nn.Module):
         # Of the targets a model's `encode` sees the extent alone.
         nothing = torch.zeros(1, len(corners), cc.shape[-1], dtype=dtype)
         return Task(xc, yc.to(dtype), xt, context_covariates=cc.to(dtype), target_covariates=nothing)
+
+    def _at_time(
+        self, corners: Float[ndarray, "2 dim_x"], times: ndarray | None, number: int
+    ) -> Float[ndarray, "2 dim_x"]:
+        """The corners of the target at one of its times."""
+        if times is None or "time" not in self.frame.axes:
+            return corners
+        at = corners.copy()
+        at[:, list(self.frame.axes).index("time")] = self.frame.axes["time"].x(times[number])
+        return at
 
     def _sampled(
         self,
@@ -513,7 +535,7 @@ class FieldModel(Configured, nn.Module):
     ) -> Float[ndarray, "n points"]:
         """Each of the outputs at these places, in the user's units: for each label, or once, and for each variable."""
         decode, likelihood = self.process.decode, self.process.likelihood
-        prediction = self._widened(likelihood(decode(encoded.state, *at), encoded.unit))
+        prediction = widened(likelihood(decode(encoded.state, *at), encoded.unit), self.spread)
         mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
@@ -534,12 +556,6 @@ class FieldModel(Configured, nn.Module):
             values["samples"] = drawn if self.spread == 1 else mean + self.spread * (drawn - mean)
         every = torch.cat([_in_units(key, values[key], *map(torch.from_numpy, units)) for key in outputs])
         return every.mT.flatten(0, 1).numpy()
-
-    def _widened(self, prediction: Distribution) -> Distribution:
-        """The prediction as calibrated: deviations from its mean scaled by `spread`."""
-        if self.spread == 1:
-            return prediction
-        return in_unit(prediction, (1 - self.spread) * prediction.mean, torch.tensor(self.spread))
 
     def _outputs(self, quantiles: Sequence[float], samples: int) -> Outputs:
         """What is predicted; a model without symmetry has no equivariant part."""

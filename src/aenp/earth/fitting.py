@@ -1,57 +1,38 @@
 """fit: a model of a scientist's own field or stations, with settings that suit most."""
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
-import pandas as pd
 import torch
-import xarray as xr
-from jaxtyping import Float
-from numpy import ndarray
 
 from aenp.arguments import Flag, Text, check_limits, number, optional
-from aenp.data.blocks import hold_out_blocks
-from aenp.data.patches import CELLS_PER_UNIT, Patches
-from aenp.data.stream import TaskSource
-from aenp.data.windows import Windows
-from aenp.earth.climatology import Climatology
-from aenp.earth.covariates import Layer, columns_and_layers, lacking, unscaled, with_covariates
+from aenp.data.elsewhere import reaches
+from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
-from aenp.earth.frame import Axis, Covariate, Frame, Variable
-from aenp.earth.gridded import open_gridded
-from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.sources import FieldLike, Period, Region, describe, without_fills
+from aenp.earth.frame import Axis, Frame
+from aenp.earth.points import PointsLike
+from aenp.earth.sources import FieldLike, Period, Region
+from aenp.earth.training_data import Data, prepare
 from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
 from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
+from aenp.nn.coordinates import box_of
 from aenp.process import NeuralProcess, Symmetry
-from aenp.task import Task
 from aenp.training.loop import Outcome, train
 from aenp.training.recipe import Recipe
 
-IN_MEMORY = 2**30
-"The largest field, in bytes, that is read into memory as a whole."
-POINTS_IN_WINDOW = 128
-MIN_POINTS = 8
-"The smallest number of observations in a task."
-BLOCK, WINDOW = 0.5, 2.0
-"Sides of a block that is held out, and of the window around it or around stations, in units of x."
-PLACE = ("latitude", "longitude")
 LIKELIHOODS: dict[str, Callable[[], Likelihood]] = {
     "normal": Normal,
     "precipitation": NonNegative,
     "bounded": Bounded,
 }
-BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)": (0.0, 1.0)}
-"The bounds of bounded variables in units that tell them."
 OPTIONS: dict[str, dict[str, Any]] = {
     "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
     "pttnp": {"attention": "spectral", "pseudo_tokens": 64, "pseudo_spread": 0.7, "dim": 64, "heads": 4, "layers": 4},
@@ -62,20 +43,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Data:
-    """Tasks in a model's units, for training and for validation, and the frame that defines these units."""
-
-    source: TaskSource
-    validation: list[Task]
-    frame: Frame
-
-
-@dataclass(frozen=True)
 class FitOptions:
     """What to train on which part of the data, and for how long.
 
     Args:
-        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
         symmetry: approx learns local effects too; exact is the same everywhere; none has no symmetry.
         minutes: how long to train.
         variable: name of the values; needed where there are several.
@@ -86,9 +58,11 @@ class FitOptions:
         likelihood: normal; precipitation, for what is never negative and often zero; bounded, for what has two bounds.
         bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
+        given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
+        time: length of a window, such as "2 days": a prediction uses observations up to half of it before and after.
     """
 
-    family: str = "convcnp"
+    family: Text = None
     symmetry: Symmetry = "approx"
     minutes: float = 20.0
     variable: Text = None
@@ -99,26 +73,35 @@ class FitOptions:
     likelihood: str = "normal"
     bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
     anomalies: Flag = False
+    given: Text = None
+    time: Annotated[str | None, optional("LENGTH")] = None
 
     def __post_init__(self) -> None:
-        if self.family not in OPTIONS:
+        if self.chosen_family not in OPTIONS:
             raise ValueError(f"family must be one of {', '.join(OPTIONS)}; got {self.family!r}")
+        if self.time is not None and "attention" not in OPTIONS[self.chosen_family]:
+            raise ValueError(f"a window of time needs family='pttnp' or 'tnp'; got {self.family!r}")
         check_limits(self)
         if self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
         if self.bounds is not None and self.likelihood != "bounded":
             raise ValueError(f"bounds are for likelihood='bounded'; got {self.likelihood!r}")
-        if self.anomalies and self.likelihood != "normal":
-            raise ValueError(
-                f"anomalies are deviations of either sign, for likelihood='normal'; got {self.likelihood!r}"
-            )
+        if (self.anomalies or self.given is not None) and self.likelihood != "normal":
+            what = "anomalies are deviations" if self.anomalies else "differences to what is given are"
+            raise ValueError(f"{what} of either sign, for likelihood='normal'; got {self.likelihood!r}")
+        if self.anomalies and self.given is not None:
+            raise ValueError("values are deviations from the climatology or from what is given; leave one of them out")
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
+
+    @property
+    def chosen_family(self) -> str:
+        return self.family or ("convcnp" if self.time is None else "pttnp")
 
 
 def fit(
     data: PointsLike,
-    family: str = "convcnp",
+    family: str | None = None,
     symmetry: Symmetry = "approx",
     minutes: float = 20.0,
     out: str | os.PathLike[str] | None = None,
@@ -134,15 +117,15 @@ def fit(
         data: a field `(time, latitude, longitude)` in xarray, or a table with time, latitude, longitude and a
             value, or a file of either kind. A curved grid is taken as points. Of a single field with gaps, such as a
             cloudy image, the model learns to fill these.
-        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
         symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` has no symmetry.
         minutes: how long to train.
         out: directory for the model, logs and checkpoints; by default none is kept.
         resume: continue the training in `out`.
         covariates: what is known wherever the model is used, such as a topography: fields or files, with time or
             without, or names of columns or variables of `data`. Local effects are then what these do not explain.
-        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds` and `anomalies`, as in
-            `FitOptions`.
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies`, `given` and
+            `time`, as in `FitOptions`.
     """
     if resume and out is None:
         raise ValueError("resume needs `out`, the directory of the run")
@@ -168,15 +151,17 @@ def fit_in(
         options.bounds,
         covariates,
         options.anomalies,
+        options.given,
+        options.time,
     )
     saved = Path(out) / "model.safetensors"
     if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
         raise ValueError(
             f"the run in {out} was fitted to other data; resume it with the same data, variable, region, period, "
-            "covariates, anomalies, likelihood and bounds"
+            "covariates, anomalies, given, time, likelihood and bounds"
         )
-    process = _model(options.family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
-    recipe = Recipe(steps=1 if options.steps is None else options.steps, learning_rate=1e-3)
+    process = _model(options.chosen_family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
+    recipe = _recipe(1 if options.steps is None else options.steps, own)
 
     def framed(process: NeuralProcess) -> FieldModel:
         return FieldModel(process, own.frame)
@@ -192,275 +177,23 @@ def fit_in(
         resume=resume,
         wrap=framed,
     )
-    return framed(process).eval(), outcome
+    if not own.new_places:
+        return framed(process).eval(), outcome
+    found = adjust(process, own.validation)
+    gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
+    model = FieldModel(process, own.frame, found.spread, gain).eval()
+    model.save(saved)
+    if gain is not None:
+        print(f"aenp: {found}", file=sys.stderr)
+    return model, outcome
 
 
-def prepare(
-    data: PointsLike,
-    variable: str | None = None,
-    region: Region | None = None,
-    period: Period | None = None,
-    likelihood: str = "normal",
-    bounds: tuple[float, float] | None = None,
-    covariates: Sequence[FieldLike] = (),
-    anomalies: bool = False,
-) -> Data:
-    """The data as tasks: the first nine tenths of the dates for training, the others for validation.
-
-    Of a single date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is
-    what other gaps like these leave.
-    """
-    make_variable = partial(_variable, likelihood, bounds)
-    scattered = is_scattered(data)
-    columns, layers = columns_and_layers(covariates, data, scattered)
-    if scattered:
-        table = open_points(data, variable, region, period, columns)
-        table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
-        return _from_points(table, make_variable, [*columns, *layers], anomalies)
-    field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
-    return _from_field(field, make_variable, layers, anomalies)
-
-
-def _variable(
-    likelihood: str,
-    bounds: tuple[float, float] | None,
-    name: str,
-    mean: float,
-    std: float,
-    units: str,
-    long_name: str,
-) -> Variable:
-    """The variable in units that suit the likelihood: from its mean, from zero, or from one bound to the other."""
-    if likelihood == "normal":
-        return Variable(name, mean, std, units, long_name)
-    if likelihood == "precipitation":
-        return Variable(name, 0.0, std, units, long_name, low=0.0)
-    known = bounds or BOUNDS.get(units)
-    if known is None:
-        raise ValueError(f"bounds of {name} in {units!r} are not known; give them, such as bounds=(0, 100)")
-    low, high = known
-    return Variable(name, low, high - low, units, long_name, low, high)
-
-
-class Normalised:
-    """A field in a model's unit, read and computed as it is sliced."""
-
-    def __init__(self, field: Any, variable: Variable) -> None:
-        self.field, self.variable, self.shape = field, variable, field.shape
-
-    def __len__(self) -> int:
-        return len(self.field)
-
-    def __getitem__(self, part: Any) -> Any:
-        if isinstance(part, slice):
-            return Normalised(self.field[part], self.variable)
-        return self.variable.y(np.asarray(self.field[part])).astype(np.float32)
-
-
-def _in_memory(field: xr.DataArray) -> xr.DataArray:
-    return field.load() if field.nbytes <= IN_MEMORY else field
-
-
-def _from_field(
-    field: xr.DataArray, make_variable: Callable[..., Variable], layers: Mapping[str, Layer], anomalies: bool
-) -> Data:
-    """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
-    if min(field.shape[1:]) < 4:
-        raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
-    field = field.assign_coords(longitude=unwrap_longitudes(field.longitude.values)).sortby("longitude")
-    latitude, longitude = field.latitude.values, field.longitude.values
-    steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
-    covariates, known = _on_grid(field, layers)
-    frame = _frame(
-        latitude,
-        longitude,
-        steps,
-        CELLS_PER_UNIT * max(steps),
-        field.mean(),
-        field.std(),
-        field,
-        make_variable,
-        covariates,
-    )
-    axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
-    gaps = 0.5 if len(field) == 1 and bool(field.isnull().any()) else 0.0
-
-    def patches(values: Any, known: ndarray | None) -> Patches:
-        size, sizes = min(32, *field.shape[1:]), (0.01, 1 / 3)
-        return Patches(values, axes, size, sizes, equal_sizes=True, num_targets=256, gaps=gaps, covariates=known)
-
-    values: Any = Normalised(field.data, frame.variables[0])
-    if anomalies:
-        places = np.meshgrid(latitude, longitude, indexing="ij")
-        every = field.values.reshape(len(field), -1)
-        times = field["time"].values if "time" in field.coords else np.arange(len(field))
-        frame, flat = _anomalies(frame, times, places[0].ravel(), places[1].ravel(), every)
-        values = flat.reshape(field.shape)
-    if len(field) == 1:
-        return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
-    return _data(patches, values, frame, known)
-
-
-def _on_grid(field: xr.DataArray, layers: Mapping[str, Layer]) -> tuple[list[Covariate], ndarray | None]:
-    """The covariates, and their scaled values on the field's grid, at each time if one of them changes."""
-    if not layers:
-        return [], None
-    times = field["time"].values if "time" in field.coords else None
-    latitude, longitude = np.meshgrid(field.latitude.values, field.longitude.values, indexing="ij")
-    each = [layer.on(latitude.ravel(), longitude.ravel(), times) for layer in layers.values()]
-    values = np.stack(np.broadcast_arrays(*each), axis=-1).reshape(-1, *field.shape[1:], len(layers))
-    missing = np.isnan(values) & field.notnull().values[..., None]
-    if missing.any():
-        time, i, j, number = (int(index[0]) for index in np.nonzero(missing))
-        when = times[time] if times is not None else None
-        raise lacking(list(layers)[number], "training", layers, latitude[i, j], longitude[i, j], when)
-    covariates, scaled = _scaled({name: layer.units for name, layer in layers.items()}, values)
-    return covariates, scaled if len(scaled) > 1 else scaled[0]
-
-
-def _scaled(
-    units: Mapping[str, str | None], values: Float[ndarray, "*points covariates"]
-) -> tuple[list[Covariate], Float[ndarray, "*points covariates"]]:
-    """The covariates with the means and standard deviations of their values, and the values scaled by these."""
-    points = tuple(range(values.ndim - 1))
-    means, stds = np.nanmean(values, axis=points), np.nanstd(values, axis=points)
-    named = zip(units.items(), means.tolist(), stds.tolist(), strict=True)
-    covariates = [Covariate(name, mean, std, known or "") for (name, known), mean, std in named]
-    return covariates, ((values - means) / stds).astype(np.float32)
-
-
-def _from_points(
-    table: pd.DataFrame, make_variable: Callable[..., Variable], names: Sequence[str], anomalies: bool
-) -> Data:
-    """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
-    name = table.attrs.get("name", "value")
-    dated = table if "time" in table else table.assign(time=pd.Timestamp(0))
-
-    def by_time(column: str) -> pd.DataFrame:
-        return dated.pivot_table(index="time", columns=["latitude", "longitude"], values=column)
-
-    wide = by_time("value")
-    latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
-    longitude = unwrap_longitudes(longitude)
-    together = wide.notna().sum(axis=1).median()
-    if together < MIN_POINTS:
-        raise ValueError(
-            f"most times have fewer than {MIN_POINTS} observations, in the median {together:g}: too few to learn how "
-            "places are related. If stations report at slightly different times, round these, for example by "
-            "table.time.dt.floor('h')"
-        )
-    area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
-    degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
-    covariates: list[Covariate] = []
-    known = None
-    if names:
-        units = {each: table.attrs["units_of"].get(each) for each in names}
-        covariates, known = _scaled(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
-    values = table["value"]
-    frame = _frame(
-        latitude, longitude, (0.0, 0.0), degrees, values.mean(), values.std(), table, make_variable, covariates, name
-    )
-    places = frame.x({"latitude": latitude, "longitude": longitude})
-    scaled = frame.variables[0].y(wide.to_numpy()).astype(np.float32)
-    if anomalies:
-        frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, wide.to_numpy())
-
-    def windows(values: ndarray, known: ndarray | None) -> Windows:
-        return Windows(values, places, WINDOW, min_points=MIN_POINTS, covariates=known)
-
-    if len(scaled) == 1:
-        return _single(windows, scaled[0], places, frame, None if known is None else known[0])
-    return _data(windows, scaled, frame, known)
-
-
-def _anomalies(
-    frame: Frame,
-    times: ndarray,
-    latitude: Float[ndarray, " places"],
-    longitude: Float[ndarray, " places"],
-    values: Float[ndarray, "times places"],
-) -> tuple[Frame, Float[ndarray, "times places"]]:
-    """The frame with a climatology of the dates for training, and the values as deviations from it."""
-    if len(values) < 2 or not np.issubdtype(times.dtype, np.datetime64):
-        raise ValueError(
-            f"anomalies need the climatology of each place, from several dates; got {len(values)}. Give more, or leave "
-            "`anomalies` out"
-        )
-    training = slice(len(values) - len(values) // 10)
-    known = ~np.isnan(values[training]).all(axis=0)
-    climatology = Climatology.of(times[training], latitude[known], longitude[known], values[training][:, known])
-    mean, std = climatology.on(times)
-    deviations = np.full(values.shape, np.nan, np.float32)
-    deviations[:, known] = (values[:, known] - mean) / std
-    return frame.with_climatology(climatology), deviations
-
-
-def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
-    """The longitudes, those west of the widest gap moved once round the globe, to join regions across the date line."""
-    order = np.sort(longitude)
-    gaps = np.diff(order, append=order[0] + 360)
-    west = order[np.argmax(gaps)]
-    return np.where(longitude <= west, longitude + 360, longitude) if west < order[-1] else longitude
-
-
-def _frame(
-    latitude: ndarray,
-    longitude: ndarray,
-    steps: Sequence[float],
-    degrees: float,
-    mean: Any,
-    std: Any,
-    data: xr.DataArray | pd.DataFrame,
-    make_variable: Callable[..., Variable],
-    covariates: Sequence[Covariate],
-    name: str | None = None,
-) -> Frame:
-    """The frame of data at these places, each of which stands for the cell around it."""
-    mean, std = float(mean), float(std)
-    if not std > 0:
-        raise ValueError(f"the values are all the same or missing: mean {mean:g}, standard deviation {std:g}")
-    axes = []
-    for kind, values, step in zip(PLACE, (latitude, longitude), steps, strict=True):
-        low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
-        axes.append(Axis(kind, degrees, (low + high) / 2, low, high))
-    units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
-    variable = make_variable(name or str(data.name), mean, std, units, long_name)
-    return Frame(axes, [variable], _period(data), covariates)
-
-
-def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
-    """First and last date of the data, if they have dates."""
-    known = data.coords if isinstance(data, xr.DataArray) else data.columns
-    times = np.asarray(data["time"] if "time" in known else ())
-    if not np.issubdtype(times.dtype, np.datetime64):
-        return None
-    return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))
-
-
-def _single(
-    make: Callable[[Any, ndarray | None], TaskSource],
-    values: ndarray,
-    places: ndarray,
-    frame: Frame,
-    covariates: ndarray | None,
-) -> Data:
-    """The values of one date, of which some blocks are for validation."""
-    kept, validation = hold_out_blocks(values, places, BLOCK, WINDOW, covariates)
-    return Data(make(kept[None], covariates), validation, frame)
-
-
-def _data(
-    make: Callable[[Any, ndarray | None], TaskSource], values: Any, frame: Frame, covariates: ndarray | None
-) -> Data:
-    """The values of several dates, the last of which are for validation."""
-    held_out, change = len(values) // 10, covariates is not None and covariates.ndim > len(values.shape)
-
-    def part(dates: slice) -> TaskSource:
-        return make(values[dates], covariates[dates] if covariates is not None and change else covariates)
-
-    last = slice(len(values) - held_out, None)
-    validation = [part(last).batch(16, index, seed=0) for index in range(4)] if held_out else []
-    return Data(part(slice(len(values) - held_out)), validation, frame)
+def _recipe(steps: int, data: Data) -> Recipe:
+    """How to train; on stations, which are few, much of the time without their places."""
+    if not data.spacing:
+        return Recipe(steps, learning_rate=1e-3)
+    elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
+    return Recipe(steps, batch_size=8, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere)
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
@@ -474,11 +207,24 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     else:
         options["points_per_unit"] = points_per_unit(tasks)
     torch.manual_seed(seed)
-    fixed_inputs = None
+    fixed_inputs, axes, domain = None, data.frame.axes, data.frame.domain
     if symmetry == "approx":
-        fixed_inputs = FixedInputs(2, num=32, domain=data.frame.domain, dropout=0.1, fourier=4)
+        dropout, fourier = (0.25, 8) if data.spacing else (0.1, 4)
+        periods = [_phases(axis, data.cycles) for axis in axes.values()]
+        fixed_inputs = FixedInputs(len(axes), 32, domain, dropout, fourier, jitter=data.spacing, periods=periods)
         if "attention" in options:
             options["fixed_at_targets"] = True
     if symmetry == "none":
-        options |= {"domain": data.frame.domain, "fourier": 16}
-    return make(family, symmetry, 2, 1, fixed_inputs, **options)
+        options |= {"domain": [each or _covered(data.frame) for each in domain], "fourier": 16}
+    return make(family, symmetry, len(axes), 1, fixed_inputs, **options)
+
+
+def _phases(axis: Axis, cycles: Sequence[float]) -> list[float] | None:
+    """The cycles of time in the axis's unit: local effects repeat themselves, and so hold at times never seen."""
+    return [cycle / axis.unit for cycle in cycles] if axis.name == "time" else None
+
+
+def _covered(frame: Frame) -> tuple[float, float]:
+    """The training period in the model's unit."""
+    first, last = frame.axes["time"].x(np.array(frame.period, "datetime64[D]")).tolist()
+    return first, last

@@ -12,11 +12,13 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
-from aenp.earth.climatology import Climatology
+from aenp.earth.reference import Given, Reference
 from aenp.earth.sources import EPOCH, TOLERANCE
 
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."
+DAY = 86400
+"In seconds."
 ROUNDING = 0.1
 "Of a variable's std, by which values may lie beyond its bounds: packed files round, and sensors err."
 
@@ -30,10 +32,18 @@ class Axis(Configured):
         origin: the value where x is zero.
         low: the smallest value in training; None if that does not matter.
         high: the largest.
+        window: of time, how far apart the first and last observation of a task were in training: each time is predicted
+            from those up to half of it before and after; None if from all.
     """
 
     def __init__(
-        self, name: str, unit: float, origin: float = 0.0, low: float | None = None, high: float | None = None
+        self,
+        name: str,
+        unit: float,
+        origin: float = 0.0,
+        low: float | None = None,
+        high: float | None = None,
+        window: float | None = None,
     ) -> None:
         if name not in AXES:
             raise ValueError(f"an axis must be one of {', '.join(AXES)}; got {name!r}")
@@ -43,7 +53,9 @@ class Axis(Configured):
             raise ValueError(f"{name}: unit must be positive and origin finite; got {unit} and {origin}")
         if (low is None) != (high is None) or not (low is None or high is None or -math.inf < low <= high < math.inf):
             raise ValueError(f"{name}: low and high are both None, or both finite and low ≤ high; got {low} and {high}")
-        self.name, self.unit, self.origin = name, unit, origin
+        if window is not None and not (name == "time" and 0 < window < math.inf):
+            raise ValueError(f"window is a positive number of days, for time; got {window} for {name}")
+        self.name, self.unit, self.origin, self.window = name, unit, origin, window
         self.low = -math.inf if low is None else float(low)
         self.high = math.inf if high is None else float(high)
 
@@ -150,7 +162,7 @@ class Frame(Configured):
         variables: what it predicts, in the order of y.
         period: first and last date of the training data, where they have dates.
         covariates: what is known of each place, context and target alike, in the order of a task's covariates.
-        climatology: of the one variable, if y is its anomaly: (value − mean) / std of the place at that time.
+        reference: a climatology or first guess of the one variable, if y is a deviation from it, (value − mean) / std.
     """
 
     def __init__(
@@ -159,7 +171,7 @@ class Frame(Configured):
         variables: Sequence[Variable],
         period: Sequence[str] | None = None,
         covariates: Sequence[Covariate] = (),
-        climatology: Climatology | None = None,
+        reference: Reference | None = None,
     ) -> None:
         self.period = None if period is None else tuple(period)
         self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
@@ -179,13 +191,23 @@ class Frame(Configured):
                     f"a covariate must not have the name of a variable or of a coordinate; got {each.name}. Rename it, "
                     "or leave it out"
                 )
-        if climatology is not None and len(self.variables) > 1:
-            raise ValueError(f"a climatology is of one variable; got {len(self.variables)}")
-        self.climatology = climatology
+        if reference is not None and len(self.variables) > 1:
+            raise ValueError(f"a climatology or first guess is of one variable; got {len(self.variables)}")
+        if isinstance(reference, Given) and reference.name not in [each.name for each in self.covariates]:
+            raise ValueError(f"the given {reference.name} must be one of the covariates; add it to them")
+        self.reference = reference
 
-    def with_climatology(self, climatology: Climatology) -> "Frame":
-        """The same frame for anomalies."""
-        return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, climatology)
+    def relative_to(self, reference: Reference) -> "Frame":
+        """The same frame for deviations from what is expected."""
+        return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, reference)
+
+    @property
+    def reach(self) -> np.timedelta64 | None:
+        """How far from a time observations are seen: none others if it is no axis; None if all are."""
+        if "time" not in self.axes:
+            return np.timedelta64(0, "s")
+        window = self.axes["time"].window
+        return None if window is None else np.timedelta64(round(window * DAY / 2), "s")
 
     @property
     def domain(self) -> list[tuple[float, float] | None]:
@@ -206,7 +228,7 @@ class Frame(Configured):
         self, values: Float[ndarray, "points variables"], coordinates: Mapping[str, ArrayLike] | pd.DataFrame
     ) -> Float[ndarray, "points variables"]:
         """Values of the variables at these places in the model's units."""
-        if self.climatology is None:
+        if self.reference is None:
             return np.stack([each.y(column) for each, column in zip(self.variables, values.T, strict=True)], axis=-1)
         shift, scale = self.units(coordinates)
         return (values - shift) / scale
@@ -214,10 +236,10 @@ class Frame(Configured):
     def units(
         self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame
     ) -> tuple[Float[ndarray, "*points variables"], Float[ndarray, "*points variables"]]:
-        """What y counts from at these places, and its unit: the same everywhere, or the climatology's."""
-        if self.climatology is None:
+        """What y counts from at these places, and its unit: the same everywhere, or the reference's."""
+        if self.reference is None:
             return np.array([each.mean for each in self.variables]), np.array([each.std for each in self.variables])
-        mean, std = self.climatology.at(coordinates)
+        mean, std = self.reference.at(coordinates)
         return mean[:, None], std[:, None]
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:

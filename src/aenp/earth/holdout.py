@@ -70,12 +70,24 @@ class Holdout:
         history: observations for baselines to learn from, without places that the model has never seen.
         rehearsals: some times of the history, split in the same way.
         note: what to know about the times, if anything.
+        around: observations of the times of the splits and those beside them, for a model that sees these.
+        reach: how far from a time such a model sees.
     """
 
     splits: Sequence[Split]
     history: pd.DataFrame
     rehearsals: Sequence[Split]
     note: str
+    around: pd.DataFrame
+    reach: np.timedelta64
+
+    def seen(self, split: Split) -> pd.DataFrame:
+        """What the model is given: the observations at the context's places within its reach."""
+        if not self.reach:
+            return split.context
+        near = self.around[(self.around["time"] - split.target["time"].iloc[0]).abs() <= self.reach]
+        places = pd.MultiIndex.from_frame(split.context[PLACE])
+        return near[pd.MultiIndex.from_frame(near[PLACE]).isin(places)].reset_index(drop=True)
 
 
 def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
@@ -91,21 +103,24 @@ def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
     times = np.unique(source["time"])
     tested, past, note = _periods(times, model.frame.period, choice.days, describe(data))
     chosen = _some(times[tested], choice.tasks, rng)
-    table = _table(model, source, np.union1d(chosen, _some(times[past], MAX_HISTORY, rng)), choice)
+    earlier, reach = _some(times[past], MAX_HISTORY, rng), model.frame.reach or np.timedelta64(0, "s")
+    beside = times[(np.abs(times[:, None] - chosen) <= reach).any(axis=1)]
+    table = _table(model, source, np.unique(np.concatenate([chosen, earlier, beside])), choice)
     unseen = _unseen(table, choice.stations)
     fraction = choice.fraction or (CELLS if density else STATIONS)
     share = min(fraction * (density or 1.0), max(fraction, 0.5))
     everything = 1.0 if choice.fraction is None and choice.stations is not None else share
     is_tested = table["time"].isin(chosen).to_numpy()
     splits = list(_splits(table[is_tested], unseen[is_tested], everything, choice.stations is not None, rng))
-    history = table[~is_tested & ~unseen]
+    history = table[table["time"].isin(earlier) & ~is_tested & ~unseen]
     if history.empty and splits:
         history = pd.concat([split.context for split in splits])
     practice = history[history["time"].isin(_some(np.unique(history["time"]), MAX_TIMES, rng))]
     rehearsals = list(_splits(practice, np.zeros(len(practice), bool), share, False, rng))
     if not splits or not rehearsals:
         raise ValueError(f"{describe(data)} has too few places; each time needs one to predict from and one to predict")
-    return Holdout(splits, history, rehearsals, note)
+    around = table[table["time"].isin(beside) & ~unseen]
+    return Holdout(splits, history, rehearsals, note, around, reach)
 
 
 def held_out_table(model: FieldModel, data: PointsLike, choice: Choice) -> pd.DataFrame:

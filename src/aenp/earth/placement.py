@@ -10,10 +10,12 @@ import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
 
+from aenp.earth.covariates import open_layers, with_covariates
 from aenp.earth.field_model import FieldModel
 from aenp.earth.gridded import FieldLike
-from aenp.earth.places import PlacesLike
+from aenp.earth.places import PlacesLike, open_places
 from aenp.earth.points import PointsLike
+from aenp.earth.sources import describe
 
 BATCH = 32
 "Number of candidates that are tried in one pass."
@@ -33,21 +35,26 @@ def suggest(
     """As `FieldModel.suggest`."""
     if len(model.frame.variables) > 1:
         raise ValueError("stations can be suggested by models of one variable; this one has several")
-    observed = model.observed(context, variable, elevation, covariates)
-    free = places = _places(model, candidates, observed, elevation, covariates)
-    targets = places if target is None else _places(model, target, observed, elevation, covariates)
+    observed, layers = model.observed(context, variable, elevation, covariates), open_layers(covariates)
+    places = _places(model, candidates, observed, elevation)
+    aims = places if target is None else _places(model, target, observed, elevation)
     if not 1 <= number <= len(places):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
-    before = sum(model.variances([table], _at(targets, table)).sum() for table in times)
+    free, targets = (
+        [with_covariates(_at(each, table), model.frame.covariates, layers, where) for table in times]
+        for each, where in ((places, "the candidates"), (aims, "the target"))
+    )
+    before = sum(model.variances([table], at).sum() for table, at in zip(times, targets, strict=True))
     chosen, reductions = [], []
     for _ in range(number):
-        grown = [_observing(model, table, free) for table in times]
-        after = sum(_sums(model, tables, targets) for tables in grown)
+        grown = [_observing(model, table, at) for table, at in zip(times, free, strict=True)]
+        after = sum(_sums(model, tables, at) for tables, at in zip(grown, targets, strict=True))
         reductions.append(100 * (1 - after / before))
         best = int(np.argmin(after))
-        chosen.append(free.iloc[best].to_dict() | {"reduction": reductions[-1][best]})
-        times, free = [tables[best] for tables in grown], free.drop(index=free.index[best])
+        row = free[0].index[best]
+        chosen.append(places.loc[row].to_dict() | {"reduction": reductions[-1][best]})
+        times, free = [tables[best] for tables in grown], [at.drop(index=row) for at in free]
     result = pd.DataFrame(chosen, index=pd.RangeIndex(1, number + 1, name="station"))
     if plot is not None:
         from aenp.earth.maps import map_suggestion
@@ -57,15 +64,14 @@ def suggest(
 
 
 def _places(
-    model: FieldModel,
-    candidates: PlacesLike,
-    observed: pd.DataFrame,
-    elevation: FieldLike | None,
-    covariates: Sequence[FieldLike],
+    model: FieldModel, candidates: PlacesLike, observed: pd.DataFrame, elevation: FieldLike | None
 ) -> pd.DataFrame:
-    """The places as a table, with elevations and covariates if the model sees them."""
-    places = model.places(candidates, observed.drop(columns="time", errors="ignore"), elevation, covariates)
-    kept = ["latitude", "longitude", "elevation", *(each.name for each in model.frame.covariates)]
+    """The places as a table, with elevations if the model sees them, and covariates of their own."""
+    further = [each.name for each in model.frame.covariates]
+    places = open_places(candidates, observed.drop(columns="time", errors="ignore"), False, further)
+    if "elevation" in model.frame.axes:
+        places = places.with_elevation(elevation, describe(candidates))
+    kept = ["latitude", "longitude", "elevation", *further]
     names = list(dict.fromkeys(name for name in kept if name in places.coordinates))
     columns = xr.broadcast(*(places.coordinates[name] for name in names))
     table = pd.DataFrame({name: each.values.ravel() for name, each in zip(names, columns, strict=True)})
@@ -79,12 +85,11 @@ def _at(places: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 def _observing(model: FieldModel, table: pd.DataFrame, places: pd.DataFrame) -> list[pd.DataFrame]:
     """The observations together with what is predicted at one further place, for each of the places."""
-    further = _at(places, table)
-    further = further.assign(value=model.predict(table, further, "value")["mean"].values.astype(float))
+    further = places.assign(value=model.predict(table, places, "value")["mean"].values.astype(float))
     return [pd.concat([table, further.iloc[[row]]], join="inner", ignore_index=True) for row in range(len(further))]
 
 
 def _sums(model: FieldModel, tables: list[pd.DataFrame], targets: pd.DataFrame) -> Float[ndarray, " tables"]:
     """The sum of the targets' variances given each of the tables."""
     parts = (tables[first : first + BATCH] for first in range(0, len(tables), BATCH))
-    return np.concatenate([model.variances(part, _at(targets, part[0])).sum(1) for part in parts])
+    return np.concatenate([model.variances(part, targets).sum(1) for part in parts])

@@ -136,14 +136,15 @@ class Places:
         return replace(self, coordinates=every)
 
     def times_apart(
-        self, observed: pd.DataFrame, together: bool
+        self, observed: pd.DataFrame, reach: np.timedelta64 | None
     ) -> tuple[ndarray | None, Sequence[pd.DataFrame | None]]:
-        """The times to predict, in order, and the observations at each, if any; or all observations `together`."""
-        if together or "time" not in self.coordinates:
+        """The times to predict, in order, and the observations within `reach` of each, if any; or all observations."""
+        if reach is None or "time" not in self.coordinates:
             return None, [observed]
-        times, rows = np.unique(self.coordinates["time"]), observed.groupby("time").indices
-        found = (rows.get(pd.Timestamp(each)) for each in times)
-        return times, [None if index is None else observed.iloc[index] for index in found]
+        times, ordered = np.unique(self.coordinates["time"]), observed.sort_values("time", kind="stable")
+        seen = ordered["time"].to_numpy()
+        first, last = np.searchsorted(seen, times - reach), np.searchsorted(seen, times + reach, side="right")
+        return times, [ordered.iloc[a:b] if a < b else None for a, b in zip(first, last, strict=True)]
 
 
 def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, further: Sequence[str] = ()) -> Places:

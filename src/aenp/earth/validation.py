@@ -17,16 +17,15 @@ from rich.progress import Progress
 from torch.distributions import Normal
 
 from aenp import likelihoods
+from aenp.earth.adjustment import LEVEL, widening
 from aenp.earth.baselines import fit_baselines
-from aenp.earth.climatology import Moments
 from aenp.earth.field_model import FieldModel
 from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.points import PointsLike
+from aenp.earth.reference import Given, Moments
 from aenp.evaluation.metrics import crps
 from aenp.evaluation.scores import Score
 
-LEVEL = 0.9
-"Probability of the intervals whose coverage is reported, and calibrated."
 MODEL, EQUIVARIANT = "model", "equivariant part"
 METRICS = ("rmse", "mae", "bias", "crps", "loglik", "coverage")
 
@@ -153,10 +152,14 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
     rows = []
     with Progress(console=Console(stderr=True), disable=not progress) as bar:
         line = bar.add_task("fitting baselines", total=len(tasks.splits))
-        methods |= {name: each.predict for name, each in fit_baselines(tasks.history, tasks.rehearsals).items()}
+        given = model.frame.reference if isinstance(model.frame.reference, Given) else None
+        baselines = fit_baselines(tasks.history, tasks.rehearsals, given)
+        methods |= {name: each.predict for name, each in baselines.items()}
         bar.update(line, description="predicting")
-        for context, target in tasks.splits:
-            rows += [target.assign(method=name, **each(context, target)._asdict()) for name, each in methods.items()]
+        for split in tasks.splits:
+            for name, each in methods.items():
+                context = tasks.seen(split) if name in (MODEL, EQUIVARIANT) else split.context
+                rows.append(split.target.assign(method=name, **each(context, split.target)._asdict()))
             bar.advance(line)
     variable = model.frame.variables[0]
     note = tasks.note
@@ -172,12 +175,11 @@ def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: boo
         raise ValueError(f"calibrate scales standard deviations, which a {kind} likelihood with bounds does not allow")
     tasks, depths = hold_out(model, data, choice), []
     with Progress(console=Console(stderr=True), disable=not progress) as bar:
-        for context, target in bar.track(tasks.splits, description="calibrating"):
-            mean, std = _predict(model, nullcontext, context, target)
-            depths.append(np.abs(target["value"].to_numpy() - mean) / std)
-    normal = Normal(0.0, 1.0).icdf(torch.tensor((1 + LEVEL) / 2)).item()
-    factor = float(np.quantile(np.concatenate(depths), LEVEL)) / normal
-    return FieldModel(model.process, model.frame, model.spread * factor).eval()
+        for split in bar.track(tasks.splits, description="calibrating"):
+            mean, std = _predict(model, nullcontext, tasks.seen(split), split.target)
+            depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
+    spread = model.spread * widening(np.concatenate(depths))
+    return FieldModel(model.process, model.frame, spread, model.local_gain).eval()
 
 
 def _predict(

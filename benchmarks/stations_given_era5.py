@@ -1,0 +1,113 @@
+"""Stations given a reanalysis: `python -m benchmarks.stations_given_era5 --data DIR` writes `stations_given_era5.md`.
+
+Stations of GSOD in Europe, of which a random fifth is left out. A model is fitted to the daily means of the others from
+2006 to 2009, with ERA5 at the node nearest each station as a covariate, and predicts days of 2010 at those left out.
+Rows are kept in `stations_given_era5.json` beside this file under the name of the run.
+"""
+
+import datetime
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import tyro
+
+import aenp
+from aenp.earth.sources import open_dataset
+from aenp.evaluation.tables import markdown_table
+from aenp.experiments.temperature.points import FILE
+
+HERE = Path(__file__).parent
+TRAINING, TEST = ("2006-01-01", "2009-12-31"), ("2010-01-01", "2010-12-31")
+EVERY, EVERY_TEST = 4, 12
+"Days from one that is used to the next, of the training and of the test."
+LEFT_OUT = 5
+"One of so many stations is left out."
+WRONG = 10.0
+"Root mean square of the difference to ERA5, in kelvin, beyond which a station is taken to be somewhere else."
+HEADER = ["run", "method", "RMSE [K]", "MAE [K]", "CRPS [K]", "coverage of 90 %"]
+PLACE = ["latitude", "longitude"]
+COLUMNS = {"lat": "latitude", "lon": "longitude", "elev": "elevation", "elev_mean": "cell_elevation [m]"}
+
+
+def stations(file: Path) -> pd.DataFrame:
+    """The daily means of the days used, with ERA5 and the elevations of the station and of its cell of ERA5."""
+    data = open_dataset(file)
+    days = [data.sel(time=slice(*TRAINING)).time[::EVERY], data.sel(time=slice(*TEST)).time[::EVERY_TEST]]
+    some = data.sel(time=np.concatenate(days))[["tmean_gsod", "t2m_era5"]].reset_coords(list(COLUMNS))
+    table = some.to_dataframe().reset_index().dropna(subset=["tmean_gsod", "t2m_era5"])
+    difference = table["tmean_gsod"] - (table["t2m_era5"] - 273.15)
+    table = table[(difference**2).groupby(table["point"]).transform("mean") < WRONG**2]
+    named = table.rename(columns=COLUMNS | {"tmean_gsod": "tmean [degC]", "t2m_era5": "t2m_era5 [K]"})
+    return named[["time", *COLUMNS.values(), "tmean [degC]", "t2m_era5 [K]"]]
+
+
+def main(
+    data: Path, steps: int = 1600, name: str = "given", family: str = "tnp", seed: int = 0, out: Path = HERE
+) -> None:
+    """Fit a model with ERA5 as a covariate, and score it at the stations left out.
+
+    Args:
+        data: directory of the climate data.
+        steps: training steps.
+        name: `given`, to learn the difference to ERA5, or `covariate`, to have it as a covariate only.
+        family: of the model.
+        seed: of the choice of stations, and of the training.
+        out: directory of the table.
+    """
+    torch.set_num_threads(1)
+    table = stations(data / FILE)
+    places = table[PLACE].drop_duplicates().sample(frac=1, random_state=seed)
+    unseen = places.iloc[: len(places) // LEFT_OUT]
+    known = table.merge(unseen, "left", indicator="kept")["kept"].to_numpy() == "left_only"
+    training = table[known & table["time"].between(*TRAINING).to_numpy()]
+    covariates = ["t2m_era5", "elevation", "cell_elevation"]
+    start = time.process_time()
+    given = "t2m_era5" if name == "given" else None
+    options = {"variable": "tmean", "covariates": covariates, "given": given}
+    model = aenp.fit(training, family, "approx", steps=steps, seed=seed, **options)
+    facts = {"name": name, "family": family, "steps": steps, "minutes": (time.process_time() - start) / 60}
+    facts |= {"seed": seed, "date": str(datetime.date.today())}
+    result = model.validate(table, unseen, TEST, tasks=len(table["time"].unique()), variable="tmean", seed=seed)
+    file = out / "stations_given_era5.json"
+    rows = json.loads(file.read_text()) if file.exists() else []
+    rows = [row for row in rows if (row["name"], row["family"], row["seed"]) != (name, family, seed)]
+    file.write_text(json.dumps([*rows, facts | {"scores": result.table.to_dict("index")}], indent=1) + "\n")
+    write(out)
+
+
+def write(out: Path) -> None:
+    """The table of all runs."""
+    runs, rows = json.loads((out / "stations_given_era5.json").read_text()), []
+    for run in runs:
+        for method, scores in run["scores"].items():
+            told = [f"{scores[each]:.3f} ± {scores[f'{each}_se']:.3f}" for each in ("rmse", "mae", "crps", "coverage")]
+            rows.append([f"{run['name']}, {run['family']}", method, *told])
+    described = "\n".join(
+        f"- {run['name']}, {run['family']}: {run['steps']} steps, {run['minutes']:.1f} minutes of one core, seed "
+        f"{run['seed']}, {run['date']}."
+        for run in runs
+    )
+    page = f"""# Stations given ERA5
+
+Written by `python -m benchmarks.stations_given_era5 --data DIR`, with `--steps`, `--name` and `--family` as below:
+daily means of temperature at stations of GSOD in Europe, fitted to four fifths of them on every fourth day of 2006 to
+2009. The others are predicted on every twelfth day of 2010, from all these and from ERA5 at the node nearest each
+station. In runs `given`, values are differences to ERA5; in runs `covariate`, ERA5 is a covariate only. All have the
+elevations of the station and of its cell of ERA5 too. Of the baselines, `t2m_era5` is ERA5 without its mean error, and
+kriging of differences has a trend with the station's elevation. A station that differs from ERA5 by more than
+{WRONG:g} K in the mean of squares is taken to be somewhere else, and left away. Standard errors are over days.
+
+{markdown_table(HEADER, rows)}
+
+{described}
+"""
+    (out / "stations_given_era5.md").write_text(page)
+    print(page)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

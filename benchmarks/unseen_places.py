@@ -1,0 +1,124 @@
+"""How right `aenp.fit` is at places it has not seen: `python -m benchmarks.unseen_places --data DIR --steps 3000`.
+
+Stations of GSOD in Europe, of which a random half is left out. A model is fitted to the daily means of the others from
+2006 to 2009 and predicts days of 2010 from some of these: at the other stations of that half, and at those left out.
+Rows are kept in `unseen_places.json` beside this file under the name of the run, and shown in `unseen_places.md`.
+"""
+
+import datetime
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import tyro
+
+import aenp
+from aenp.earth.sources import open_dataset
+from aenp.evaluation.tables import markdown_table
+from aenp.experiments.temperature.points import FILE
+
+HERE = Path(__file__).parent
+BOX = (35.0, 60.0, 10.0, 45.0)
+TRAINING, TEST = ("2006-01-01", "2009-12-31"), ("2010-01-01", "2010-12-31")
+OBSERVED = 0.11
+"The share of the stations in training that is observed on a day of the test, about sixty."
+HISTORY = 15
+"Kriging learns from every so many days of the years before."
+HEADER = ["run", "model", "steps", "stations", "part", "RMSE [K]", "log-likelihood", "coverage of 90 %"]
+PLACE = ["latitude", "longitude"]
+
+
+def stations(file: Path) -> pd.DataFrame:
+    """The daily means in the box, a row for each observation."""
+    data = open_dataset(file)
+    south, north, west, east = BOX
+    inside = (data["lat"] >= south) & (data["lat"] <= north) & (data["lon"] >= west) & (data["lon"] <= east)
+    values = data["tmean_gsod"].isel(point=np.flatnonzero(inside)).transpose("time", "point")
+    day, point = np.nonzero(np.isfinite(values.values))
+    where = {"latitude": values["lat"].values[point], "longitude": values["lon"].values[point]}
+    return pd.DataFrame({"time": values["time"].values[day], **where, "t": values.values[day, point]})
+
+
+def main(
+    data: Path,
+    steps: int = 3000,
+    name: str = "fit",
+    family: str = "pttnp",
+    tasks: int = 60,
+    seed: int = 0,
+    out: Path = HERE,
+) -> None:
+    """Fit a model to half of the stations, and score it at both halves.
+
+    Args:
+        data: directory of the climate data.
+        steps: training steps.
+        name: of the run, in the table.
+        family: of the model.
+        tasks: days of the test.
+        seed: of the choice of stations and days, and of the training.
+        out: directory of the table.
+    """
+    torch.set_num_threads(1)
+    table = stations(data / FILE)
+    places = table[PLACE].drop_duplicates().sample(frac=1, random_state=seed)
+    unseen = places.iloc[: len(places) // 2]
+    known = table.merge(unseen, "left", indicator="kept")["kept"].to_numpy() == "left_only"
+    training = table[known & table["time"].between(*TRAINING).to_numpy()]
+    start = time.process_time()
+    model = aenp.fit(training, family, "approx", steps=steps, seed=seed)
+    facts = {"name": name, "family": family, "steps": steps, "minutes": (time.process_time() - start) / 60}
+    facts |= {"seed": seed, "tasks": tasks, "spread": model.spread, "date": str(datetime.date.today())}
+    history = training[training["time"].dt.dayofyear % HISTORY == 0]
+    whole = pd.concat([history, table[table["time"].between(*TEST)]])
+    tests = {"in training": (whole[~whole.index.isin(table.index[~known])], None), "left out": (whole, unseen)}
+    scores = {}
+    for where, (observed, left_out) in tests.items():
+        result = model.validate(observed, left_out, TEST, fraction=OBSERVED, tasks=tasks, seed=seed)
+        scores[where] = result.table.to_dict("index")
+    file = out / "unseen_places.json"
+    rows = json.loads(file.read_text()) if file.exists() else []
+    rows = [row for row in rows if (row["name"], row["family"], row["seed"]) != (name, family, seed)]
+    file.write_text(json.dumps([*rows, facts | {"scores": scores}], indent=1) + "\n")
+    write(out)
+
+
+def write(out: Path) -> None:
+    """The table of all runs."""
+    rows = []
+    for run in json.loads((out / "unseen_places.json").read_text()):
+        for where, methods in run["scores"].items():
+            for method in ("model", "equivariant part", "kriging"):
+                told = [_with_error(methods[method], metric) for metric in ("rmse", "loglik", "coverage")]
+                rows.append([run["name"], run["family"], str(run["steps"]), where, method, *told])
+    runs = json.loads((out / "unseen_places.json").read_text())
+    described = "\n".join(
+        f"- {run['name']}: {run['minutes']:.1f} minutes of one core, seed {run['seed']}, {run['tasks']} days of 2010, "
+        f"standard deviations × {run['spread']:.2f}, {run['date']}."
+        for run in runs
+    )
+    page = f"""# At places that `fit` has not seen
+
+Written by `python -m benchmarks.unseen_places --data DIR`, with `--steps`, `--name` and `--family` as in the table.
+Daily means of temperature at stations of GSOD in 35–60° N, 10–45° E, fitted to a random half of the stations in 2006 to
+2009. On each day {OBSERVED:.0%} of these are observed, about sixty stations; the others of that half, or the half left
+out, are predicted. Standard errors are over days. Kriging learns from every {HISTORY}th day
+of the same stations and years.
+
+{markdown_table(HEADER, rows)}
+
+{described}
+"""
+    (out / "unseen_places.md").write_text(page)
+    print(page)
+
+
+def _with_error(scores: dict[str, float], metric: str) -> str:
+    return f"{scores[metric]:.3f} ± {scores[f'{metric}_se']:.3f}"
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

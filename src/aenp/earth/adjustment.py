@@ -1,0 +1,113 @@
+"""Adjustment: how far local effects can be trusted, and how wide intervals must be, at places left out of training."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+from torch.distributions import Distribution, Normal
+
+from aenp import likelihoods
+from aenp.evaluation.scores import Score
+from aenp.likelihoods import widened
+from aenp.process import NeuralProcess
+from aenp.task import Task
+
+LEVEL = 0.9
+"Probability of the intervals whose coverage is reported, and calibrated."
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"Factors of the fixed inputs among which the best is chosen."
+FAULTY, FAULT = 0.01, 3.0
+"The share of faulty observations, and their standard deviation, where that of the data is 1: one bad station must not "
+"decide how far local effects are trusted."
+MIN_PLACES = 16
+"The smallest number of places that tell how wide intervals must be."
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """What places left out of training tell about a model.
+
+    Args:
+        strength: the factor of its fixed inputs that serves it best there; 0 if it is better without.
+        gain: what they then add to the log-likelihood of a target, with the standard error over places.
+        spread: the factor of its standard deviations with which 90 % of the targets at other such places should be in
+            its 90 % intervals.
+    """
+
+    strength: float
+    gain: Score
+    spread: float
+
+    def __str__(self) -> str:
+        if self.strength == 0:
+            return "local effects are worth nothing at places left out of training, and are switched off"
+        worth = f"{self.gain.mean:+.2f} ± {self.gain.standard_error:.2f} nats at places left out of training"
+        return f"local effects are worth {worth}" + (f", at {self.strength:g} of their strength" * (self.strength < 1))
+
+
+def adjust(model: NeuralProcess, tasks: Sequence[Task]) -> Adjustment:
+    """What suits the model for tasks whose targets are at places left out of training; its strength is set to that.
+
+    Of several strengths, that is the one whose gain less its standard error is the largest.
+    """
+    model.eval()
+    where = torch.cat([_counted(task.xt[..., :2], task) for task in tasks]).unique(dim=0, return_inverse=True)[1]
+    places = int(where.max()) + 1
+    # The quantile of a finite sample that holds for one more place.
+    level = LEVEL * (1 + 1 / places) if _is_normal(model) and places >= MIN_PLACES else None
+    tried = {}
+    for strength in STRENGTHS if model.fixed_inputs is not None else (0.0,):
+        _set_strength(model, strength)
+        tried[strength] = _spread_and_loglik(model, tasks, level)
+    without = tried[0.0][1]
+    gains = {strength: Score.of((values - without)[None], where[None]) for strength, (_, values) in tried.items()}
+    best = max(gains, key=lambda strength: gains[strength].mean - gains[strength].standard_error)
+    _set_strength(model, best)
+    return Adjustment(best, gains[best], tried[best][0])
+
+
+def widening(depths: Float[ndarray, " targets"], level: float = LEVEL) -> float:
+    """The factor of standard deviations that brings this share of the standardised errors into the 90 % intervals."""
+    normal = Normal(0.0, 1.0).icdf(torch.tensor((1 + LEVEL) / 2)).item()
+    return float(np.quantile(depths, level)) / normal
+
+
+def _set_strength(model: NeuralProcess, strength: float) -> None:
+    if model.fixed_inputs is not None:
+        model.fixed_inputs.strength = strength
+
+
+@torch.no_grad()
+def _spread_and_loglik(
+    model: NeuralProcess, tasks: Sequence[Task], level: float | None
+) -> tuple[float, Float[Tensor, " targets"]]:
+    """The factor of the standard deviations, 1 if they must stay, and with it the log-likelihood of each target."""
+    predictions = [(model(task), task.yt, task) for task in tasks if task.yt is not None]
+    spread = 1.0
+    if level is not None:
+        depths = [_counted((y - each.mean).abs() / each.stddev, task) for each, y, task in predictions]
+        spread = widening(torch.cat(depths).double().numpy().ravel(), level)
+    values = [_counted(_log_prob(model, widened(each, spread), y).sum(-1), task) for each, y, task in predictions]
+    return spread, torch.cat(values).double()
+
+
+def _log_prob(model: NeuralProcess, prediction: Distribution, y: Tensor) -> Tensor:
+    """The log-density of observations of which some are faulty, if the likelihood is one that can be widened."""
+    if not _is_normal(model):
+        return prediction.log_prob(y)
+    parts = (1 - FAULTY, prediction), (FAULTY, Normal(0.0, FAULT))
+    return torch.stack([math.log(share) + each.log_prob(y) for share, each in parts]).logsumexp(dim=0)
+
+
+def _is_normal(model: NeuralProcess) -> bool:
+    return isinstance(model.likelihood, likelihoods.Normal | likelihoods.NormalMixture)
+
+
+def _counted(values: Float[Tensor, "tasks targets *rest"], task: Task) -> Float[Tensor, "counted *rest"]:
+    """Those of the targets that count."""
+    return values.flatten(0, 1) if task.target_mask is None else values[task.target_mask]
