@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmarks import recipes, stations_given_era5
+from benchmarks import recipes, stations_given_era5, unseen_places
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -145,6 +145,18 @@ def test_sampling_compares_methods_on_the_same_tasks(tmp_path: Path) -> None:
     methods = ["plain chain", "`ar_sample`", "`ar_sample`, points=2", "independent draws"]
     assert set(files) == {"sampling.md"} and [row[0] for row in rows] == methods
     assert rows[0][2] == "1.0 ×" and all(math.isfinite(float(row[3])) for row in rows)
+
+
+@pytest.mark.slow
+def test_unseen_places_are_scored_beside_those_in_training(tmp_path: Path) -> None:
+    """A run replaces that of the same name."""
+    tiny.stations().to_netcdf(tmp_path / tiny.STATIONS)
+    for steps in (1, 2):
+        unseen_places.main(tmp_path, steps, "toy", "tnp", tasks=2, out=tmp_path)
+    rows = table((tmp_path / "unseen_places.md").read_text(), "run")
+    parts = ["model", "equivariant part", "kriging"]
+    assert [row[2:5] for row in rows] == [["2", where, part] for where in ("in training", "left out") for part in parts]
+    assert all(math.isfinite(float(cell.split(" ±")[0])) for row in rows for cell in row[5:])
 
 
 def test_steps_take_turns() -> None:

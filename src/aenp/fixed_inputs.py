@@ -53,10 +53,10 @@ class FixedInputs(Configured, nn.Module):
             a year and a day. t repeats itself along that dimension, which is unbounded: it enters the MLP as sines and
             cosines of one and two cycles, and nothing else of it does. With () t does not depend on the dimension.
         positions: whether x itself enters the MLP beside its Fourier coefficients, as it does by default.
-        jitter: standard deviation, in units of x, of the distances from which t is taken in training in place of each
-            point itself. So t is smooth on that scale: it cannot tell one station from the next and learn each by
-            heart. A dimension with periods is left as it is.
-        strength: factor of t, 1 or less where all of it is more than can be trusted at places not seen in training.
+        jitter: standard deviation, in units of x, by which each point is moved at random before t is taken there, in
+            training. So t is smooth on that scale: it cannot tell one station from the next and learn each by heart. A
+            dimension with periods is left as it is.
+        strength: factor of t, less than 1 where t is to be trusted only in part.
     """
 
     mutable = ("domain", "dropout", "taper", "strength")

@@ -1,6 +1,7 @@
 """Adjustment: places left out of training tell how far local effects can be trusted, and how wide intervals must be."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,11 +136,14 @@ def mountain(places: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [noise, mountain])
 def test_a_mountain_is_worth_something_at_new_places_and_noise_is_not(
-    offset: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    offset: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """The saved model keeps what `fit` has found."""
     monkeypatch.setitem(fitting.OPTIONS, "tnp", {"attention": "spectral", "dim": 32, "heads": 2, "layers": 1})
-    model: FieldModel = fitting.fit(stations(offset), "tnp", steps=400)
+    fitted = fitting.fit(stations(offset), "tnp", steps=400, out=tmp_path)
+    model = FieldModel.load(tmp_path / "model.safetensors")
     printed = capsys.readouterr().err
+    assert model.local_gain == fitted.local_gain and model.spread == fitted.spread
     assert model.local_gain is not None and model.process.fixed_inputs is not None
     worth, error = model.local_gain
     if offset is mountain:

@@ -15,11 +15,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-            start = int(rng.integers(len(self.values) - self.span + 1))
-            extent = self._side(rng)
-            centre = self._centre(rng, extent)
-            inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= extent / 2).all(axis=1))
-            values = self.values[start : self._stop(start) : self.stride, inside]
+    """Windows of `extent` around random stations, and of some time; a random part of each is the context.
 
     Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets.
 
@@ -88,12 +84,11 @@ class Windows:
     def _draw(self, rng: np.random.Generator) -> tuple[Task, int]:
         """One task, from the first of up to a thousand random windows that holds enough observations; and its start."""
         for _ in range(1000):
-            start = int(rng.integers(len(self.values) - self.steps + 1))
+            start = int(rng.integers(len(self.values) - self.span + 1))
             extent = self._side(rng)
-            centre = self.places[rng.integers(len(self.places)), :2]
-            centre = centre + extent * rng.uniform(-0.5, 0.5, size=2)
+            centre = self._centre(rng, extent)
             inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= extent / 2).all(axis=1))
-            values = self.values[start : self._stop(start), inside]
+            values = self.values[start : self._stop(start) : self.stride, inside]
             time, station = np.nonzero(~np.isnan(values))
             if len(time) >= self.min_points and self._divides(inside[station]):
                 break

@@ -80,7 +80,7 @@ class FieldModel(Configured, nn.Module):
     """
 
     def __init__(
-        self, process: NeuralProcess, frame: Frame, spread: float = 1.0, local_gain: tuple[float, float] | None = None
+        self, process: NeuralProcess, frame: Frame, spread: float = 1.0, local_gain: Sequence[float] | None = None
     ) -> None:
         super().__init__()
         sizes = len(frame.axes), len(frame.variables), len(frame.covariates)
@@ -89,7 +89,8 @@ class FieldModel(Configured, nn.Module):
             raise ValueError(f"the frame needs (dim_x, dim_y, dim_covariates)={sizes}; got {own}")
         if not 0 < spread < math.inf:
             raise ValueError(f"spread, the factor of standard deviations, must be positive and finite; got {spread}")
-        self.process, self.frame, self.spread, self.local_gain = process, frame, spread, local_gain
+        self.process, self.frame, self.spread = process, frame, spread
+        self.local_gain = None if local_gain is None else tuple(local_gain)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to one file, which appears under its name only once it is complete."""
