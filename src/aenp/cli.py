@@ -30,6 +30,7 @@ COMMANDS = {
     "validate": ("aenp.earth.commands", "compare a model with kriging on data that are held out"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
     "theory": ("aenp.theory.commands", "the theorems' constructions, with their errors and bounds"),
+    "demo": ("aenp.demo.commands", "a page on which you move observations and shipped models answer in the browser"),
 }
 "The module of each command, imported when the command is called, and what the command does."
 
