@@ -8,10 +8,14 @@ const TOP = 3.2;
 const DIFFERENCE = 1.5;
 const BAND = 1.6449;
 const range = (count, low, high) => Array.from({ length: count }, (_, i) => low + ((high - low) * i) / (count - 1));
+const within = (value, most) => Math.min(Math.max(value, -most), most);
 const TARGETS = range(161, -HALF, HALF);
 const REACH = SOURCE.width / 2 + SOURCE.margin;
 const FINE = range(1 + 80 * REACH, -REACH, REACH);
 const MEASUREMENTS = 5;
+const FIRST = [
+  [-2.7, 1.1], [-2.2, -0.8], [-1.6, 0.9], [-1.2, -1.2], [-0.5, 0.6], [0.4, -0.9], [1.1, -0.7], [1.8, -0.8], [2.5, -0.5],
+];
 
 const line = { points: [], shift: 0, truth: null, game: null, samples: [] };
 let latest = null;
@@ -46,8 +50,8 @@ const updateLine = newest(async () => {
   const predictions = await predictBoth(byId("line-model").value, task);
   predictions.milliseconds = performance.now() - start;
   const oracles = ["bayes", "oracle"].filter((which) => CURVES[which].visible());
-  if (oracles.length === 0) latest = { ...predictions, shift: line.shift };
-  const answers = await Promise.all(oracles.map((which, n) => ask("oracle", { which, source: SOURCE, task, truth }, n)));
+  const request = { source: SOURCE, task, truth };
+  const answers = await Promise.all(oracles.map((which, n) => ask("oracle", { which, ...request }, n)));
   oracles.forEach((which, i) => { predictions[which] = answers[i]; });
   latest = { ...predictions, shift: line.shift };
   drawLine();
@@ -79,10 +83,10 @@ function layout() {
     height: top + main + 30 + below + 30,
     x: (x) => left + ((x + HALF) / (2 * HALF)) * (width - left - right),
     y: (y) => top + ((TOP - y) / (2 * TOP)) * main,
-    d: (d) => top + main + 30 + ((DIFFERENCE - Math.min(Math.max(d, -DIFFERENCE), DIFFERENCE)) / (2 * DIFFERENCE)) * below,
+    d: (d) => top + main + 30 + ((DIFFERENCE - within(d, DIFFERENCE)) / (2 * DIFFERENCE)) * below,
   };
-  at.toX = (px) => Math.min(Math.max(((px - left) / (width - left - right)) * 2 * HALF - HALF, -HALF), HALF);
-  at.toY = (py) => Math.min(Math.max(TOP - ((py - top) / main) * 2 * TOP, -TOP), TOP);
+  at.toX = (px) => within(((px - left) / (width - left - right)) * 2 * HALF - HALF, HALF);
+  at.toY = (py) => within(TOP - ((py - top) / main) * 2 * TOP, TOP);
   return at;
 }
 
@@ -121,7 +125,8 @@ function drawAxes(back, at) {
 }
 
 function drawDomain(back, at) {
-  const [low, high] = FACTS.models[byId("line-model").value].domain[0].map((x) => Math.min(Math.max(x - latest.shift, -HALF), HALF));
+  const { domain } = FACTS.models[byId("line-model").value];
+  const [low, high] = domain[0].map((x) => within(x - latest.shift, HALF));
   if (high <= low) return;
   const box = { x: at.x(low), y: at.top, width: at.x(high) - at.x(low), height: at.height - 30 - at.top };
   draw(back, "rect", { class: "known", ...box });
@@ -131,8 +136,10 @@ function drawCurves(back, at) {
   const curve = (values) => pathOf(TARGETS.map((x, i) => [at.x(x), at.y(values[i])]));
   const edge = ({ mean, sd }, sign) => Array.from(mean, (value, i) => value + sign * BAND * sd[i]);
   for (const which of ["part", "full"]) {
-    const lower = TARGETS.map((x, i) => [at.x(x), at.y(edge(latest[which], -1)[i])]).reverse();
-    draw(back, "path", { class: `band-${which}`, d: curve(edge(latest[which], 1)) + pathOf(lower).replace("M", "L") + "Z" });
+    const low = edge(latest[which], -1);
+    const lower = TARGETS.map((x, i) => [at.x(x), at.y(low[i])]).reverse();
+    const d = `${curve(edge(latest[which], 1))}${pathOf(lower).replace("M", "L")}Z`;
+    draw(back, "path", { class: `band-${which}`, d });
   }
   for (const sample of line.samples) draw(back, "path", { class: "sample", d: curve(sample) });
   for (const which of Object.keys(CURVES).filter((name) => latest[name] && CURVES[name].visible())) {
@@ -148,7 +155,8 @@ function drawCurves(back, at) {
 
 function drawDifference(back, at) {
   const difference = TARGETS.map((x, i) => [at.x(x), at.d(latest.full.mean[i] - latest.part.mean[i])]);
-  draw(back, "path", { class: "difference", d: `${pathOf(difference)}L${at.x(HALF)} ${at.d(0)}L${at.x(-HALF)} ${at.d(0)}Z` });
+  const base = `L${at.x(HALF)} ${at.d(0)}L${at.x(-HALF)} ${at.d(0)}Z`;
+  draw(back, "path", { class: "difference", d: pathOf(difference) + base });
   draw(back, "path", { class: "truth", d: pathOf(difference) });
 }
 
@@ -179,7 +187,7 @@ function addMarker(group, i) {
     to: (px, py) => place(layout().toX(px), layout().toY(py)),
     by(dx, dy) {
       const { x, y } = line.points[i];
-      place(Math.min(Math.max(x + dx * 0.05, -HALF), HALF), Math.min(Math.max(y + dy * 0.1, -TOP), TOP));
+      place(within(x + dx * 0.05, HALF), within(y + dy * 0.1, TOP));
     },
     remove() {
       if (line.game || !line.points[i]) return;
@@ -251,7 +259,8 @@ const anywhere = (half) => half * (2 * Math.random() - 1);
 async function newTask(centre, count) {
   lineHistory.remember();
   const truth = await drawTruth(centre);
-  const points = Array.from({ length: count }, () => anywhere(SOURCE.width / 2)).map((x) => ({ x, y: measured(truth, x) }));
+  const places = Array.from({ length: count }, () => anywhere(SOURCE.width / 2));
+  const points = places.map((x) => ({ x, y: measured(truth, x) }));
   Object.assign(line, { points, shift: centre, truth });
   byId("line-shift").value = centre;
 }
@@ -293,7 +302,8 @@ async function measure(x) {
   line.points.push({ x, y: measured(game.truth, x) });
   await changed();
   if (game.left) {
-    tellGame(`${game.left} measurement${game.left === 1 ? "" : "s"} left. Log-likelihood of the truth now: ${gameScore()}.`);
+    const left = `${game.left} measurement${game.left === 1 ? "" : "s"} left`;
+    tellGame(`${left}. Mean log-likelihood of the truth now: ${gameScore()}.`);
     return;
   }
   const [mine, rival] = [gameScore(), await playRival(game)];
@@ -359,7 +369,7 @@ function startLine() {
   for (const name of ["model", "bayes", "oracle"]) byId(`line-${name}`).addEventListener("change", changed);
   for (const name of ["domain", "change", "truth"]) byId(`line-${name}`).addEventListener("change", drawLine);
   new ResizeObserver(drawLine).observe(byId("line"));
-  line.points = [[-2.4, 0.9], [-1.1, 0.2], [-0.4, -0.5], [0.7, -1.0], [1.9, -0.6]].map(([x, y]) => ({ x, y }));
+  line.points = FIRST.map(([x, y]) => ({ x, y }));
   changed();
 }
 

@@ -5,6 +5,8 @@
 
 "use strict";
 
+const CHUNK = 256; // targets whose tokens stay in the cache of a processor
+
 const table = (rows, cols, data = new Float32Array(rows * cols)) => ({ data, rows, cols });
 const strip = (t, start = 0, count = t.rows) => ({ data: t.data, start, step: t.cols, count });
 
@@ -63,7 +65,7 @@ function relu(t) {
   return t;
 }
 
-/** The table `count` times, or its only row `count` times. */
+/** A table of `count` equal rows. */
 function repeatRow(row, count) {
   const out = table(count, row.length);
   for (let r = 0; r < count; r++) out.data.set(row, r * row.length);
@@ -136,7 +138,7 @@ function phases(model, x, anchor) {
   return out;
 }
 
-/** Pairs of channels from number `first` on, as complex numbers, times the phases or, for sign −1, their conjugates. */
+/** Pairs of channels from number `first` on, as complex numbers, times the phases; for sign −1, their conjugates. */
 function turn(h, phase, sign = 1, first = 0) {
   for (let r = 0; r < h.rows; r++) {
     for (let c = 0; c < phase.cols; c += 2) {
@@ -225,9 +227,32 @@ function contextMean(x, dim) {
   return mean;
 }
 
+/** The targets' tokens, which are kept: a map asks for the same targets again and again. */
 function targetTokens(model, x, fixed) {
+  const { kept } = model;
+  const same = kept && kept.fixed === fixed && kept.x.length === x.length && kept.x.every((value, i) => value === x[i]);
+  if (same) return kept.tokens;
   const tokens = repeatRow(tensor(model, "target_token").data, x.length / model.domain.length);
-  return model.fixedAtTargets ? inject(model, tokens, x, fixed) : tokens;
+  if (model.fixedAtTargets) inject(model, tokens, x, fixed);
+  model.kept = { x, fixed, tokens };
+  return tokens;
+}
+
+/** The head's outputs for targets that read the tokens of each layer in turn, some targets at a time. */
+function readTargets(model, blocks, { anchor, place, tokens, fixed }, targets) {
+  const [x, start] = [phases(model, targets, anchor), targetTokens(model, targets, fixed)];
+  const out = table(start.rows, tensor(model, "head.4.bias").data.length);
+  for (let r = 0; r < start.rows; r += CHUNK) {
+    const here = rowsFrom(x, r);
+    const read = (z, context, i) => attend(model, `${blocks}.${i}`, z, context, here, place);
+    out.data.set(mlp(model, "head", tokens.reduce(read, rowsFrom(start, r))).data, r * out.cols);
+  }
+  return out;
+}
+
+function rowsFrom({ data, rows, cols }, first) {
+  const end = Math.min(first + CHUNK, rows);
+  return table(end - first, cols, data.subarray(first * cols, end * cols));
 }
 
 const TNP = {
@@ -242,11 +267,7 @@ const TNP = {
     return { anchor, place, tokens, fixed };
   },
 
-  decode(model, { anchor, place, tokens, fixed }, targets) {
-    const x = phases(model, targets, anchor);
-    const read = (z, context, i) => attend(model, `cross_attention.${i}`, z, context, x, place);
-    return mlp(model, "head", tokens.reduce(read, targetTokens(model, targets, fixed)));
-  },
+  decode: (model, state, targets) => readTargets(model, "cross_attention", state, targets),
 };
 
 const PTTNP = {
@@ -267,11 +288,7 @@ const PTTNP = {
     return y.length ? { anchor, place, tokens, fixed } : { anchor, place, tokens: tokens.map(() => nothing), fixed };
   },
 
-  decode(model, { anchor, place, tokens, fixed }, targets) {
-    const x = phases(model, targets, anchor);
-    const read = (z, u, i) => attend(model, `read_pseudo.${i}`, z, u, x, place);
-    return mlp(model, "head", tokens.reduce(read, targetTokens(model, targets, fixed)));
-  },
+  decode: (model, state, targets) => readTargets(model, "read_pseudo", state, targets),
 };
 
 const ConvCNP = {
@@ -372,8 +389,8 @@ function convolve(model, name, h) {
   const padded = table(h.rows + kernel - 1, h.cols);
   padded.data.set(h.data, (kernel >> 1) * h.cols);
   const out = table(h.rows, channels);
-  const filters = { data: filtersByCell(tensor(model, `${name}.weight`)), start: 0, step: kernel * h.cols, count: channels };
-  product(strip(padded, 0, h.rows), filters, kernel * h.cols, strip(out));
+  const filters = table(channels, kernel * h.cols, filtersByCell(tensor(model, `${name}.weight`)));
+  product(strip(padded, 0, h.rows), strip(filters), filters.cols, strip(out));
   return addToRows(out, tensor(model, `${name}.bias`).data);
 }
 
@@ -390,7 +407,8 @@ function filtersByCell(weight) {
 function halve(h) {
   const out = table(h.rows / 2, h.cols);
   for (let r = 0, k = 0; r < out.rows; r++) {
-    for (let c = 0; c < h.cols; c++, k++) out.data[k] = (h.data[2 * r * h.cols + c] + h.data[(2 * r + 1) * h.cols + c]) / 2;
+    const [first, second] = [2 * r * h.cols, (2 * r + 1) * h.cols];
+    for (let c = 0; c < h.cols; c++, k++) out.data[k] = (h.data[first + c] + h.data[second + c]) / 2;
   }
   return out;
 }

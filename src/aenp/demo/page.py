@@ -8,13 +8,19 @@ from typing import Any
 
 from aenp._version import __version__
 from aenp.data.gp import GibbsTasks
+from aenp.demo.regions import map_facts
 from aenp.demo.weights import facts, pack
 from aenp.shipped import pretrained
 
 LINE = ("gp/tnp-approx", "gp/convcnp-approx")
 MAP = "era5-2d/pttnp-approx"
 WORKER = ("model.js", "gp.js", "worker.js")
-SCRIPT = ("gp.js", "ui.js", "line.js")
+SCRIPT = ("gp.js", "ui.js", "line.js", "map.js")
+WITH_DATA = "Days and coasts: ERA5, Copernicus Climate Change Service."
+WITHOUT_DATA = (
+    "This page was written without data, so it has no coasts, no elevation and no real days; "
+    "<code>aenp demo --data DIR</code> adds them."
+)
 
 
 def page(data: Path | None = None) -> str:
@@ -25,6 +31,7 @@ def page(data: Path | None = None) -> str:
     known: dict[str, Any] = {
         "models": {name: facts(process) for name, process in processes.items()},
         "line": LINE,
+        "map": map_facts(field, MAP, data),
         "source": {name: getattr(source, name) for name in ("lengthscales", "noise", "centre", "width", "margin")},
     }
     return Template(text("page.html")).substitute(
@@ -36,8 +43,9 @@ def page(data: Path | None = None) -> str:
         short=source.lengthscales[0],
         long=source.lengthscales[1],
         noise=source.noise,
-        cell=0.25,
-        origin="",
+        cell=known["map"]["regions"][0]["step"],
+        origin=WITHOUT_DATA if data is None else WITH_DATA,
+        period=" to ".join(field.frame.period),
         names=", ".join(processes),
         version=__version__,
     )

@@ -44,20 +44,22 @@ async function predictBoth(model, task) {
   return { full, part };
 }
 
-/** Runs a task at most once at a time: calls while it runs lead to one more run at its end. */
+/** Runs a task at most once at a time: calls while it runs lead to one more run, which it can ask about. */
 function newest(run) {
-  let running = false, again = false;
-  return async () => {
-    if (running) {
-      again = true;
-      return;
+  let [running, again] = [null, false];
+  const repeat = async () => {
+    try {
+      while (again) {
+        again = false;
+        await run(() => again);
+      }
+    } finally {
+      running = null;
     }
-    running = true;
-    do {
-      again = false;
-      await run();
-    } while (again);
-    running = false;
+  };
+  return () => {
+    again = true;
+    return (running ??= repeat());
   };
 }
 

@@ -3,7 +3,7 @@
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from aenp.nn.convolution import UNet
 from aenp.process import NeuralProcess
 
 BITS = 20
-"Weights of large tensors are multiples of 2⁻²⁰ of a power of two near the largest: so many more would not fit in 3 MB."
+"Weights of large tensors are multiples of 2⁻²⁰ of the power of two above them: with all bits, they exceed 3 MB."
 LARGE = 1024
 "Smaller tensors, such as frequencies, on which phases depend, are not rounded."
 
@@ -79,7 +79,3 @@ def rounded(value: Tensor) -> ndarray:
         return numbers
     step = 2.0 ** (math.ceil(math.log2(float(np.abs(numbers).max()) or 1.0)) - BITS)
     return (np.round(numbers / step) * step).astype("<f4")
-
-
-def all_facts(processes: Mapping[str, NeuralProcess]) -> dict[str, dict[str, Any]]:
-    return {name: facts(process) for name, process in processes.items()}
