@@ -21,6 +21,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 if not (CHROMIUM and DRIVER):
     pytest.skip("needs Chromium", allow_module_level=True)
+pytestmark = pytest.mark.slow
 
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -60,9 +61,8 @@ class Visitor:
 
     def get(self, expression: str, *arguments: Any) -> Any:
         """The value of an expression of the page, which may be a promise; its arguments are called a[0], a[1], …"""
-        script = (
-            f"const [...a] = arguments; const done = a.pop(); Promise.resolve({expression}).then({PLAIN}).then(done)"
-        )
+        finish = f"then({PLAIN}).then(done, (error) => done(String(error)))"
+        script = f"const [...a] = arguments; const done = a.pop(); Promise.resolve({expression}).{finish}"
         return self.driver.execute_async_script(script, *arguments)
 
     def click(self, name: str) -> None:
@@ -92,8 +92,8 @@ class Visitor:
 
     def slide(self, name: str, value: float) -> None:
         """Sets a slider as if it were dragged."""
-        script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
-        self.driver.execute_script(script, self.find(name), value)
+        events = "for (const name of ['input', 'change']) arguments[0].dispatchEvent(new Event(name))"
+        self.driver.execute_script(f"arguments[0].value = arguments[1]; {events}", self.find(name), value)
         self.settle()
 
 

@@ -358,8 +358,8 @@ function startLine() {
     const [box, at] = [byId("line-plot").getBoundingClientRect(), layout()];
     if (clientY - box.top < at.top + at.main + 15) addPoint(at.toX(clientX - box.left), at.toY(clientY - box.top));
   });
+  rememberBefore(byId("line-shift"), lineHistory);
   byId("line-shift").addEventListener("input", ({ target }) => {
-    lineHistory.remember();
     line.shift = Number(target.value);
     changed();
   });

@@ -19,6 +19,7 @@ const mapHistory = makeHistory(
   (state) => {
     Object.assign(map, state, { selected: null });
     byId("map-region").value = map.region;
+    offerDays();
     changedMap();
   },
 );
@@ -104,7 +105,7 @@ function sheets() {
     each.push({ title, values: elevation, stops: HEIGHTS, limits, cells: every, unit: "m" });
   }
   if (map.day) {
-    const title = `The truth, ${map.day}, 12 UTC`;
+    const title = `The truth, ${map.day} UTC`;
     each.push({ title, values: truth, stops: TEMPERATURES, limits: temperature, cells: every, unit: "K" });
   }
   return each;
@@ -360,7 +361,6 @@ function clearMap() {
 
 function setTemperature({ target }) {
   if (map.selected !== null) {
-    mapHistory.remember();
     map.stations[map.selected].temperature = Number(target.value);
     map.day = null;
   }
@@ -398,6 +398,7 @@ function loadDay() {
 function startMap() {
   byId("map-region").replaceChildren(...MAP.regions.map(({ name }, i) => new Option(name, i)));
   byId("map-region").addEventListener("change", setRegion);
+  rememberBefore(byId("map-temperature"), mapHistory);
   byId("map-temperature").addEventListener("input", setTemperature);
   const tellCells = () => { byId("map-cells-out").textContent = byId("map-cells").value; };
   byId("map-cells").addEventListener("input", tellCells);

@@ -100,13 +100,14 @@ def land_share(mask: Path, grid: Grid) -> Float[ndarray, "rows columns"]:
 
 
 def days_of(file: Path, part: Part, grid: Grid) -> dict[str, list[int | None]]:
-    """Some fields at noon, in tenths of a kelvin, by date; None where the file has no value."""
+    """Some fields of the time of day nearest noon, in tenths of a kelvin; None where the file has no value."""
     fields = open_gridded(file, "t2m", period=part.period)
-    noons = fields.isel(time=fields.time.dt.hour == 12)
+    away = abs(fields.time.dt.hour - 12)
+    noons = fields.isel(time=(away == away.min()).values)
     chosen = noons.isel(time=np.unique(np.linspace(0, noons.sizes["time"] - 1, DAYS).round().astype(int)))
     nodes = {"latitude": grid.latitude, "longitude": grid.longitude}
     placed = chosen.reindex(nodes, method="nearest", tolerance=1e-3).load()
-    return {str(np.datetime_as_string(each.time.values, "D")): whole(10 * each.values) for each in placed}
+    return {np.datetime_as_string(each.time.values, "h").replace("T", " "): whole(10 * each.values) for each in placed}
 
 
 def whole(values: ndarray) -> list[int | None]:

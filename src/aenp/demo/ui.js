@@ -37,6 +37,11 @@ const READY = Promise.all(
   WORKERS.map((_, n) => ask("load", { facts: FACTS.models, weights: byId("weights").textContent }, n)),
 );
 
+READY.catch(({ message }) => {
+  const text = `This browser cannot run the models: ${message}`;
+  for (const name of ["line-news", "map-news"]) byId(name).textContent = text;
+});
+
 /** The full prediction and the equivariant part. */
 async function predictBoth(model, task) {
   await READY;
@@ -131,6 +136,16 @@ function makeHistory(state, restore) {
       if (states.length) restore(JSON.parse(states.pop()));
     },
   };
+}
+
+/** Remembers the state before a slider is moved, once for the whole way. */
+function rememberBefore(slider, history) {
+  let still = true;
+  slider.addEventListener("input", () => {
+    if (still) history.remember();
+    still = false;
+  });
+  slider.addEventListener("change", () => { still = true; });
 }
 
 // Tabs
