@@ -209,8 +209,14 @@ function tellLine() {
   tellScores();
 }
 
+const LEGEND = {
+  ...CURVES,
+  sample: { label: "samples", visible: () => line.samples.length > 0 },
+  truth: { label: "hidden truth", visible: () => line.truth && byId("line-truth").checked },
+};
+
 function drawLegend() {
-  const items = Object.entries(CURVES).filter(([, { visible }]) => visible());
+  const items = Object.entries(LEGEND).filter(([, { visible }]) => visible());
   byId("line-legend").replaceChildren(...items.map(([name, { label }]) => {
     const item = document.createElement("span");
     draw(draw(item, "svg", { viewBox: "0 0 28 10", "aria-hidden": true }), "path", { class: name, d: "M1 5H27" });

@@ -12,7 +12,6 @@ const HEIGHTS = [[222, 233, 240], [217, 215, 180], [176, 144, 96], [120, 82, 60]
 const map = { region: 0, stations: [], selected: null, day: null };
 const region = () => MAP.regions[map.region];
 let field = null;
-let quick = false;
 
 const mapHistory = makeHistory(
   () => ({ region: map.region, stations: map.stations, day: map.day }),
@@ -46,11 +45,11 @@ const kelvin = ({ mean, sd }) => ({
   sd: Array.from(sd, (value) => MAP.spread * MAP.std * value),
 });
 
-/** While something is dragged, blocks of two by two cells are predicted, and then every cell. */
+/** Predicts blocks of two by two cells at once and then, if nothing has changed, every cell. */
 const updateMap = newest(async (isOld) => {
   const here = region();
   const placed = map.stations.map(({ latitude, longitude }) => [here.south + latitude, here.west + longitude]);
-  for (const side of quick ? [2, 1] : [1]) {
+  for (const side of [2, 1]) {
     if (side === 1 && isOld()) return;
     const start = performance.now();
     const cells = cellsOf(here, side);
@@ -63,8 +62,7 @@ const updateMap = newest(async (isOld) => {
 });
 
 /** To be called after every change of the stations or of the region. */
-function changedMap(dragged = false) {
-  quick = dragged;
+function changedMap() {
   drawStations();
   return updateMap();
 }
@@ -146,7 +144,10 @@ function drawSheet(panel, { title, values, stops, limits: [low, high], unit, cel
   const { rows, columns, step, south } = region();
   const middle = ((south + (step * rows) / 2) * Math.PI) / 180;
   panel.querySelector(".sheet").style.aspectRatio = (columns * Math.cos(middle)) / rows;
-  paint(panel.querySelector("canvas"), values, (value) => colourOf(stops, (value - low) / (high - low || 1)), cells);
+  const canvas = panel.querySelector("canvas");
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `${title}, ${told(low, 0)} to ${told(high, 0)} ${unit}`);
+  paint(canvas, values, (value) => colourOf(stops, (value - low) / (high - low || 1)), cells);
   drawLand(panel.querySelector(".land"), panel.querySelector(".sheet"));
 }
 
@@ -268,7 +269,7 @@ function addStationMarker(group, i) {
     const within = (value, count) => Math.min(Math.max(value, -step / 2), step * (count - 0.5));
     Object.assign(map.stations[i], { latitude: within(latitude, rows), longitude: within(longitude, columns) });
     map.day = null;
-    changedMap(true);
+    changedMap();
   };
   makeMovable(marker, byId("map-plot"), {
     start() {
@@ -364,7 +365,7 @@ function setTemperature({ target }) {
     map.stations[map.selected].temperature = Number(target.value);
     map.day = null;
   }
-  changedMap(true);
+  changedMap();
 }
 
 function setRegion({ target }) {

@@ -227,14 +227,14 @@ function contextMean(x, dim) {
   return mean;
 }
 
-/** The targets' tokens, which are kept: a map asks for the same targets again and again. */
+/** The targets' tokens; the last ones of each number are kept, since a map asks for the same targets again and again. */
 function targetTokens(model, x, fixed) {
-  const { kept } = model;
-  const same = kept && kept.fixed === fixed && kept.x.length === x.length && kept.x.every((value, i) => value === x[i]);
-  if (same) return kept.tokens;
+  model.kept ??= new Map();
+  const kept = model.kept.get(x.length);
+  if (kept?.fixed === fixed && kept.x.every((value, i) => value === x[i])) return kept.tokens;
   const tokens = repeatRow(tensor(model, "target_token").data, x.length / model.domain.length);
   if (model.fixedAtTargets) inject(model, tokens, x, fixed);
-  model.kept = { x, fixed, tokens };
+  model.kept.set(x.length, { x, fixed, tokens });
   return tokens;
 }
 
