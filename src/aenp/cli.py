@@ -50,6 +50,7 @@ Approximately equivariant neural processes.
 
 Examples:
   aenp models
+  aenp demo --open
   aenp predict --weights era5-2d/pttnp-approx --context stations.csv --target 36,47,6,19,0.25 --out p.nc --plot map.png
   aenp fit t2m.nc --minutes 20 --out runs/own
   aenp validate t2m.nc --weights runs/own

@@ -38,22 +38,22 @@ const CURVES = {
   oracle: { label: "best equivariant", visible: () => byId("line-oracle").checked },
 };
 
-const lineTask = () => ({
-  x: line.points.map(({ x }) => x + line.shift),
-  y: line.points.map(({ y }) => y),
+const lineTask = (points = line.points) => ({
+  x: points.map(({ x }) => x + line.shift),
+  y: points.map(({ y }) => y),
   xt: TARGETS.map((x) => x + line.shift),
 });
 
 const updateLine = newest(async () => {
   const start = performance.now();
-  const [task, truth] = [lineTask(), line.truth?.noisy];
+  const [task, { shift, truth }] = [lineTask(), line];
   const predictions = await predictBoth(byId("line-model").value, task);
   predictions.milliseconds = performance.now() - start;
   const oracles = ["bayes", "oracle"].filter((which) => CURVES[which].visible());
-  const request = { source: SOURCE, task, truth };
+  const request = { source: SOURCE, task, truth: truth?.noisy };
   const answers = await Promise.all(oracles.map((which, n) => ask("oracle", { which, ...request }, n)));
   oracles.forEach((which, i) => { predictions[which] = answers[i]; });
-  latest = { ...predictions, shift: line.shift };
+  latest = { ...predictions, shift, truth };
   drawLine();
 });
 
@@ -157,7 +157,7 @@ function drawDifference(back, at) {
   const difference = TARGETS.map((x, i) => [at.x(x), at.d(latest.full.mean[i] - latest.part.mean[i])]);
   const base = `L${at.x(HALF)} ${at.d(0)}L${at.x(-HALF)} ${at.d(0)}Z`;
   draw(back, "path", { class: "difference", d: pathOf(difference) + base });
-  draw(back, "path", { class: "truth", d: pathOf(difference) });
+  draw(back, "path", { class: "apart", d: pathOf(difference) });
 }
 
 /** The markers, which are kept from one drawing to the next, so that they keep the focus. */
@@ -205,6 +205,7 @@ function tellLine() {
   const where = `the means differ most at x = ${told(TARGETS[most] + latest.shift)}, by ${told(apart[most])}`;
   byId("line-status").textContent = `${count}; ${where}. Computed in ${latest.milliseconds.toFixed(0)} ms.`;
   byId("line-truth").disabled = !line.truth || Boolean(line.game);
+  byId("line-shift").disabled = Boolean(line.game);
   drawLegend();
   tellScores();
 }
@@ -226,18 +227,19 @@ function drawLegend() {
 }
 
 function tellScores() {
-  byId("line-scores").hidden = !line.truth;
-  if (!line.truth) return;
+  const { truth, shift } = latest;
+  byId("line-scores").hidden = !truth;
+  if (!truth) return;
   const shown = Object.entries(CURVES).filter(([name, { visible }]) => visible() && latest[name]);
   byId("line-scores").tBodies[0].replaceChildren(...shown.map(([name, { label }]) => {
     const row = document.createElement("tr");
     const title = row.appendChild(document.createElement("th"));
     title.textContent = label;
     title.scope = "row";
-    row.insertCell().textContent = told(score(latest[name], line.truth), 3);
+    row.insertCell().textContent = told(score(latest[name], truth), 3);
     return row;
   }));
-  const moved = Math.abs(line.shift - line.truth.centre) > 1e-9;
+  const moved = Math.abs(shift - truth.centre) > 1e-9;
   byId("line-scores").caption.textContent = "Mean log-likelihood of the hidden truth (higher is better)"
     + (moved ? ": moved along with the points, it no longer changes at zero" : "");
 }
@@ -288,7 +290,7 @@ async function drawSamples() {
 
 async function startGame() {
   await newTask(Math.round(20 * anywhere(2)) / 20, 2);
-  line.game = { truth: line.truth, start: line.points.slice(), shift: line.shift, left: MEASUREMENTS };
+  line.game = { truth: line.truth, start: line.points.slice(), left: MEASUREMENTS };
   byId("line-truth").checked = false;
   tellGame(`The truth is hidden. You have ${MEASUREMENTS} measurements: click where one would tell most.`);
   await changed();
@@ -304,12 +306,12 @@ function endGame() {
 async function measure(x) {
   const { game } = line;
   if (game.left === 0) return;
-  game.left--;
+  const left = --game.left;
   line.points.push({ x, y: measured(game.truth, x) });
   await changed();
-  if (game.left) {
-    const left = `${game.left} measurement${game.left === 1 ? "" : "s"} left`;
-    tellGame(`${left}. Mean log-likelihood of the truth now: ${gameScore()}.`);
+  if (left) {
+    const rest = `${left} measurement${left === 1 ? "" : "s"} left`;
+    tellGame(`${rest}. Mean log-likelihood of the truth now: ${gameScore()}.`);
     return;
   }
   const [mine, rival] = [gameScore(), await playRival(game)];
@@ -321,12 +323,10 @@ async function measure(x) {
 
 const gameScore = () => told(score(latest.full, line.truth), 3);
 
-async function playRival({ truth, start, shift }) {
+async function playRival({ truth, start }) {
   const model = byId("line-model").value;
   const points = start.slice();
-  const look = () => ask("predict", {
-    model, fixed: true, task: { ...lineTask(), x: points.map(({ x }) => x + shift), y: points.map(({ y }) => y) },
-  });
+  const look = () => ask("predict", { model, fixed: true, task: lineTask(points) });
   for (let i = 0; i < MEASUREMENTS; i++) {
     const { sd } = await look();
     const open = Array.from(sd, (value, n) => (truth.noisy[n] === null ? 0 : value));
@@ -339,7 +339,7 @@ async function playRival({ truth, start, shift }) {
 // Controls
 
 async function addPoint(x, y) {
-  if (line.game) return measure(x);
+  if (line.game) return measure(within(x, REACH));
   lineHistory.remember();
   line.points.push({ x, y });
   return changed();

@@ -227,7 +227,7 @@ function contextMean(x, dim) {
   return mean;
 }
 
-/** The targets' tokens; the last ones of each number are kept, since a map asks for the same targets again and again. */
+/** The targets' tokens; the last ones of each number are kept, because a map asks for the same targets again. */
 function targetTokens(model, x, fixed) {
   model.kept ??= new Map();
   const kept = model.kept.get(x.length);

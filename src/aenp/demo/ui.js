@@ -6,8 +6,8 @@ const byId = (id) => document.getElementById(id);
 const FACTS = JSON.parse(byId("facts").textContent);
 const MINUS = "−";
 
-/** A number as text, with a true minus sign. */
-const told = (value, digits = 2) => value.toFixed(digits).replace("-", MINUS);
+/** A number as text, with a true minus sign, and none before zero. */
+const told = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "").replace("-", MINUS);
 
 // Two workers, so that the full prediction and the equivariant part are computed at the same time
 
