@@ -17,7 +17,7 @@ torch.set_num_threads(int(THREADS))
 import tiny  # noqa: E402
 from aenp import cli  # noqa: E402
 
-EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does"}
+EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does", "needs Chromium"}
 "Why a test may be skipped where CI is set: the machine lacks what is tested."
 SOURCES = {"tiny": None} | ({} if (real := tiny.real_data()) is None else {"real": real})
 "Sources of the climate data of a test; the real data are used if available."

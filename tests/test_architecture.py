@@ -31,6 +31,7 @@ LAYERS = [
     {"training", "evaluation"},
     {"earth", "sklearn", "theory"},
     {"experiments"},
+    {"demo"},
     {"cli"},
 ]
 "Files and folders from the bottom up: each may use those below it, and nothing beside or above it."

@@ -33,6 +33,7 @@ COMMANDS = {
     "test-symmetry": ("aenp.earth.commands", "test whether places differ in your data"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),
     "theory": ("aenp.theory.commands", "the theorems' constructions, with their errors and bounds"),
+    "demo": ("aenp.demo.commands", "a page on which you move observations and shipped models answer in the browser"),
 }
 "The module of each command, imported when the command is called, and what the command does."
 
@@ -53,6 +54,7 @@ Approximately equivariant neural processes.
 Examples:
   aenp models
   aenp interpolate stations.csv --plot map.png
+  aenp demo --open
   aenp predict --weights era5-2d/pttnp-approx --context stations.csv --target 36,47,6,19,0.25 --out p.nc --plot map.png
   aenp fit t2m.nc --minutes 20 --out runs/own
   aenp validate t2m.nc --weights runs/own
