@@ -65,6 +65,12 @@ def test_without_cycles_a_dimension_has_no_part():
         FixedInputs(1, domain=[(0, 1)], periods=[()])
 
 
+def test_jitter_leaves_phases_as_they_are():
+    t = FixedInputs(2, num=4, dropout=0.0, periods=[2.0, ()], jitter=1.0).train()
+    x = torch.rand(1, 20, 2)
+    assert torch.equal(t(x), t(x)) and torch.equal(t(x), t.eval()(x))
+
+
 def test_cycles_are_saved_and_checked(tmp_path):
     t = FixedInputs(1, periods=[3.0])
     model = aenp.TNP(1, 1, dim=8, heads=2, layers=1, fixed_inputs=t).eval()

@@ -13,7 +13,8 @@ from aenp.earth import fitting
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
 from aenp.earth.time_windows import days_in
-from aenp.earth.training_data import prepare
+from aenp.earth.training_data import Data, prepare
+from aenp.task import Task
 
 TIMES = pd.date_range("2020-01-01", periods=40)
 GRID = {"latitude": 40 + 0.5 * np.arange(8), "longitude": 0.5 * np.arange(8)}
@@ -134,6 +135,21 @@ def test_stations_may_report_at_any_time() -> None:
     trained = fit(table, "tnp", steps=1, time="36 hours")
     found = trained.predict(table[:300], FIELD[5:7])
     assert np.isfinite(found["mean"]).all()
+
+
+def test_stations_are_held_out_with_their_times() -> None:
+    rng = np.random.default_rng(0)
+    places = pd.DataFrame({"latitude": rng.uniform(40, 50, 80), "longitude": rng.uniform(0, 10, 80)})
+    table = places.merge(pd.DataFrame({"time": TIMES}), "cross").assign(t=rng.standard_normal(80 * len(TIMES)))
+    prepared = prepare(table, time="2 days")
+    assert prepared.new_places
+    training, validation = ([each.xt[..., :2] for each in tasks] for tasks in (_drawn(prepared), prepared.validation))
+    hidden = {tuple(place) for x in validation for place in x.flatten(0, 1).tolist()} - {(0.0, 0.0)}
+    assert hidden and not hidden & {tuple(place) for x in training for place in x.flatten(0, 1).tolist()}
+
+
+def _drawn(prepared: Data) -> list[Task]:
+    return [prepared.source.batch(16, index, 0) for index in range(10)]
 
 
 def test_windows_need_dates_attention_and_a_long_enough_period() -> None:
