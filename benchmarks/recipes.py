@@ -280,12 +280,6 @@ TRIALS = {
     "era5-2d/pttnp-approx: 256 targets, Muon, elsewhere": tokens.but(recipe=MOVED, fixed={"dropout": 0.1}, targets=256),
     "era5-2d/pttnp-approx: 256 targets, 16 waves": tokens.but(fixed={"fourier": 16}, targets=256),
     "era5-2d/pttnp-approx: grid": tokens.but(options=ON_GRID, fixed={"fourier": 16}, targets=256),
-    "era5-2d/pttnp-approx: grid, window 3": tokens.but(
-        options=ON_GRID | {"window": 3}, fixed={"fourier": 16}, targets=256
-    ),
-    "era5-2d/pttnp-approx: grid of 0.5": tokens.but(
-        options=ON_GRID | {"pseudo_spacing": 0.5}, fixed={"fourier": 16}, targets=256
-    ),
     "era5-2d/pttnp-approx: 256 targets, 16 waves, Muon": tokens.but(recipe=MUON, fixed={"fourier": 16}, targets=256),
     "era5-2d/convcnp-approx: Muon, dropout 0.5, 16 waves": fast.but(recipe=MUON, fixed={"dropout": 0.5, "fourier": 16}),
     "era5-2d/pttnp-exact: 256 targets, Muon, elsewhere": replace(

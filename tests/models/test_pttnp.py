@@ -9,6 +9,7 @@ from aenp import Task
 from aenp.evaluation.metrics import equivariance_error
 from aenp.symmetry import Translation
 from catalogue import ATTENTION, TOKENS, build, random_task
+from test_package import python
 
 
 @pytest.mark.parametrize("name", ["pttnp-exact-grid", "pttnp-approx-grid"])
@@ -67,3 +68,26 @@ def test_a_context_too_wide_for_the_memory_is_refused():
 def test_options_that_do_not_fit_a_grid_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         aenp.PTTNP(2, 1, **TOKENS | options)
+
+
+ONE_GRAPH = """
+import warnings; warnings.simplefilter("ignore")
+import torch, aenp
+torch.manual_seed(0)
+options = {"attention": "spectral", "form": "perceiver", "pseudo_tokens": "grid", "dim": 16, "heads": 2, "layers": 1}
+model = aenp.PTTNP(1, 1, pseudo_spacing=0.1, fixed_inputs=aenp.FixedInputs(1, domain=[(-3, 3)]), **options).eval()
+xc, yc, xt = torch.rand(3, 7, 1), torch.randn(3, 7, 1), torch.rand(3, 9, 1)
+compiled = torch.compile(model, fullgraph=True, backend="eager")
+torch.testing.assert_close(compiled(xc, yc, xt).mean, model(xc, yc, xt).mean, rtol=1e-5, atol=1e-5)
+try:
+    compiled(10 * xc, yc, xt)
+except ValueError as error:
+    assert "compiled for a grid" in str(error)
+else:
+    raise AssertionError("a grid that is too small went unnoticed")
+"""
+
+
+@pytest.mark.slow
+def test_a_grid_of_tokens_is_traced_as_one_graph():
+    python(ONE_GRAPH)

@@ -71,7 +71,7 @@ def among(
     strides = [math.prod(lattice.shape[d + 1 :]) for d in range(len(lattice.shape))]
     number = (cells.clamp(min=0).minimum(shape - 1) * cells.new_tensor(strides)).sum(dim=-1).long()
     near = number + math.prod(lattice.shape) * torch.arange(len(x), device=x.device)[:, None, None]
-    return Points(in_a_row(phases), near.flatten(0, 1), weight.to(phases.dtype.to_real()).flatten(0, 1))
+    return Points(in_a_row(phases), near.flatten(0, 1), weight.to(phases.real.dtype).flatten(0, 1))
 
 
 class ReadPoints(Kernel):
@@ -191,7 +191,7 @@ class Window(Kernel):
     def numbers(shape: Sequence[int], reach: int, dim: int) -> int:
         """How many numbers for each token the largest array holds, the keys or the mask of all blocks."""
         sides = block_sides(shape)
-        around = math.prod(side + 2 * reach for side in sides)
+        around = math.prod([side + 2 * reach for side in sides])
         return max(around, math.ceil(dim * around / math.prod(sides)))
 
     def _near(self, sides: Sequence[int]) -> Bool[Tensor, "queries keys"]:

@@ -40,7 +40,7 @@ def turn(
     channels: Float[Tensor, "batch heads points size"], phases: Complex[Tensor, "batch heads points pairs"]
 ) -> Float[Tensor, "batch heads points size"]:
     """Pairs of channels, as complex numbers, times the phases."""
-    pairs = torch.view_as_complex(channels.to(phases.dtype.to_real()).unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(channels.to(phases.real.dtype).unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * phases).flatten(-2)
 
 
