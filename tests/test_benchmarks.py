@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from benchmarks import recipes
@@ -209,3 +211,23 @@ def test_an_unexpected_skip_fails_where_ci_is_set(variable: str, outcomes: set[s
     assert set(printed.splitlines()[-1].split(" in ")[0].split(", ")) == outcomes, printed
     for reason in ("no data", "no network", "could not import 'no_such_module'"):
         assert (f"unexpected skip: {reason}" in printed) == bool(variable)
+
+
+@pytest.mark.slow
+def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    page = written(tmp_path, "benchmarks.base", "--points", 10, "--tasks", 2, "--starts", 1)["base.md"].read_text()
+    rows = table(page, "points")
+    assert [row[:3] for row in rows[:2]] == [["10", "trained on", "2"], ["10", "Matérn, ν = 1", "2"]]
+    assert all(0 <= float(share) <= 1 for row in rows for share in row[6:8])
+
+
+def test_an_image_is_scored_where_it_is_hidden() -> None:
+    pytest.importorskip("rdata", reason="needs rdata")
+    from benchmarks.heaton import scores
+
+    x, y = np.meshgrid(np.arange(20) / 20, np.arange(20) / 20)
+    image = pd.DataFrame({"x": x.ravel(), "y": y.ravel(), "TrueTemp": 30 + 5 * np.sin(4 * x * y).ravel()})
+    hidden = (abs(image["x"] - 0.5) < 0.1) & (abs(image["y"] - 0.5) < 0.1)
+    found = scores(image[~hidden].assign(MaskTemp=image["TrueTemp"]), image[hidden])
+    assert found["RMSE"] < 0.2 and found["MAE"] <= found["RMSE"] and found["95 %"] > 0.5
