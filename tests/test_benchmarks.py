@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from benchmarks import recipes, stations_given_era5, unseen_places
@@ -235,3 +237,23 @@ def test_stations_given_a_reanalysis_are_scored_beside_it(tmp_path: Path) -> Non
     assert len(runs) == 1 and {"model", "t2m_era5", "kriging of differences"} <= set(runs[0]["scores"])
     rows = table((tmp_path / "stations_given_era5.md").read_text(), "run")
     assert [row[0] for row in rows] == ["given, tnp"] * len(runs[0]["scores"])
+
+
+@pytest.mark.slow
+def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    page = written(tmp_path, "benchmarks.base", "--points", 10, "--tasks", 2, "--starts", 1)["base.md"].read_text()
+    rows = table(page, "points")
+    assert [row[:3] for row in rows[:2]] == [["10", "trained on", "2"], ["10", "Matérn, ν = 1", "2"]]
+    assert all(0 <= float(share) <= 1 for row in rows for share in row[6:8])
+
+
+def test_an_image_is_scored_where_it_is_hidden() -> None:
+    pytest.importorskip("rdata", reason="needs rdata")
+    from benchmarks.heaton import scores
+
+    x, y = np.meshgrid(np.arange(20) / 20, np.arange(20) / 20)
+    image = pd.DataFrame({"x": x.ravel(), "y": y.ravel(), "TrueTemp": 30 + 5 * np.sin(4 * x * y).ravel()})
+    hidden = (abs(image["x"] - 0.5) < 0.1) & (abs(image["y"] - 0.5) < 0.1)
+    found = scores(image[~hidden].assign(MaskTemp=image["TrueTemp"]), image[hidden])
+    assert found["RMSE"] < 0.2 and found["MAE"] <= found["RMSE"] and found["95 %"] > 0.5

@@ -36,7 +36,7 @@ breaking before training.
 - Every family takes `dim_covariates`, the number of covariates of each point, such as its elevation or the kind of an
   observation. They move along with their points, so that all these symmetries remain. A model sees them beside the
   outputs of the context, where a ConvCNP smooths an MLP of both beside the outputs, and at each target: in the last
-  MLP, or in the target's token.
+  MLP, or in the target's token. To a KrigingNP they are regressors of a linear drift.
 """
 
 
