@@ -26,8 +26,6 @@ EVERY, EVERY_TEST = 4, 12
 "Days from one that is used to the next, of the training and of the test."
 LEFT_OUT = 5
 "One of so many stations is left out."
-WRONG = 10.0
-"Root mean square of the difference to ERA5, in kelvin, beyond which a station is taken to be somewhere else."
 HEADER = ["run", "method", "RMSE [K]", "MAE [K]", "CRPS [K]", "coverage of 90 %"]
 PLACE = ["latitude", "longitude"]
 COLUMNS = {"lat": "latitude", "lon": "longitude", "elev": "elevation", "elev_mean": "cell_elevation [m]"}
@@ -39,14 +37,17 @@ def stations(file: Path) -> pd.DataFrame:
     days = [data.sel(time=slice(*TRAINING)).time[::EVERY], data.sel(time=slice(*TEST)).time[::EVERY_TEST]]
     some = data.sel(time=np.concatenate(days))[["tmean_gsod", "t2m_era5"]].reset_coords(list(COLUMNS))
     table = some.to_dataframe().reset_index().dropna(subset=["tmean_gsod", "t2m_era5"])
-    difference = table["tmean_gsod"] - (table["t2m_era5"] - 273.15)
-    table = table[(difference**2).groupby(table["point"]).transform("mean") < WRONG**2]
     named = table.rename(columns=COLUMNS | {"tmean_gsod": "tmean [degC]", "t2m_era5": "t2m_era5 [K]"})
     return named[["time", *COLUMNS.values(), "tmean [degC]", "t2m_era5 [K]"]]
 
 
 def main(
-    data: Path, steps: int = 1600, name: str = "given", family: str = "tnp", seed: int = 0, out: Path = HERE
+    data: Path,
+    steps: int = 800,
+    name: str = "given",
+    family: str = "tnp",
+    seed: int = 0,
+    out: Path = HERE,
 ) -> None:
     """Fit a model with ERA5 as a covariate, and score it at the stations left out.
 
@@ -70,11 +71,12 @@ def main(
     options = {"variable": "tmean", "covariates": covariates, "given": given}
     model = aenp.fit(training, family, "approx", steps=steps, seed=seed, **options)
     facts = {"name": name, "family": family, "steps": steps, "minutes": (time.process_time() - start) / 60}
-    facts |= {"seed": seed, "date": str(datetime.date.today())}
+    facts |= {"seed": seed, "stations": len(places), "date": str(datetime.date.today())}
     result = model.validate(table, unseen, TEST, tasks=len(table["time"].unique()), variable="tmean", seed=seed)
     file = out / "stations_given_era5.json"
     rows = json.loads(file.read_text()) if file.exists() else []
-    rows = [row for row in rows if (row["name"], row["family"], row["seed"]) != (name, family, seed)]
+    keys = ("name", "family", "seed", "steps")
+    rows = [row for row in rows if any(row[key] != facts[key] for key in keys)]
     file.write_text(json.dumps([*rows, facts | {"scores": result.table.to_dict("index")}], indent=1) + "\n")
     write(out)
 
@@ -87,19 +89,21 @@ def write(out: Path) -> None:
             told = [f"{scores[each]:.3f} ± {scores[f'{each}_se']:.3f}" for each in ("rmse", "mae", "crps", "coverage")]
             rows.append([f"{run['name']}, {run['family']}", method, *told])
     described = "\n".join(
-        f"- {run['name']}, {run['family']}: {run['steps']} steps, {run['minutes']:.1f} minutes of one core, seed "
-        f"{run['seed']}, {run['date']}."
+        f"- {run['name']}, {run['family']}: `--steps {run['steps']} --seed {run['seed']}`, {run['stations']} stations, "
+        f"{run['minutes']:.1f} minutes of one core, {run['date']}."
         for run in runs
     )
     page = f"""# Stations given ERA5
 
-Written by `python -m benchmarks.stations_given_era5 --data DIR`, with `--steps`, `--name` and `--family` as below:
+Written by `python -m benchmarks.stations_given_era5 --data DIR`, with the options below:
 daily means of temperature at stations of GSOD in Europe, fitted to four fifths of them on every fourth day of 2006 to
 2009. The others are predicted on every twelfth day of 2010, from all these and from ERA5 at the node nearest each
 station. In runs `given`, values are differences to ERA5; in runs `covariate`, ERA5 is a covariate only. All have the
 elevations of the station and of its cell of ERA5 too. Of the baselines, `t2m_era5` is ERA5 without its mean error, and
-kriging of differences has a trend with the station's elevation. A station that differs from ERA5 by more than
-{WRONG:g} K in the mean of squares is taken to be somewhere else, and left away. Standard errors are over days.
+kriging of differences has a trend with the station's elevation. Standard errors are over days.
+
+Nothing is left away. With seed 0 the station at 52.2° N, 18.667° E is among those left out; from 2009 on its values are
+more than 10 K from ERA5, so that it weighs much in the RMSE of every method, and less in the MAE.
 
 {markdown_table(HEADER, rows)}
 
