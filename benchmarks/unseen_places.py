@@ -66,8 +66,8 @@ def main(
     table = stations(data / FILE)
     in_training, in_test = (table["time"].between(*period) for period in (TRAINING, TEST))
     places = table[in_training][PLACE].drop_duplicates().sample(frac=1, random_state=seed)
-    days = table[in_test].groupby(PLACE)["t"].transform("size")
-    steady = table.loc[days[days > days.max() / 2].index, PLACE].drop_duplicates()
+    days = table[in_test].groupby(PLACE)["time"].nunique()
+    steady = days[days > days.max() / 2].reset_index()[PLACE]
     left_out = places.iloc[: len(places) // 2]
     known = table.merge(left_out, "left", indicator="kept")["kept"].to_numpy() == "left_only"
     training, unseen = table[known & in_training], left_out.merge(steady)
