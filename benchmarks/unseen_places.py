@@ -108,7 +108,7 @@ Written by `python -m benchmarks.unseen_places --data DIR`, with `--steps`, `--n
 Daily means of temperature at stations of GSOD in 35–60° N, 10–45° E, fitted to a random half of the stations in 2006 to
 2009. On each day {OBSERVED:.0%} of these are observed, about sixty stations; the others of that half, or those left
 out that report on most days, are predicted. Standard errors are over days. Kriging learns from every {HISTORY}th day
-of the same stations and years.
+of the same stations and years. The run *before* is of the last version of `fit` that held out dates alone.
 
 {markdown_table(HEADER, rows)}
 
