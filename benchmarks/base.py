@@ -31,7 +31,7 @@ TARGETS = 64
 PAGE = """\
 # The base model
 
-Written by `python -m benchmarks.base`. {machine}
+Written by `python -m benchmarks.base --points {points} --tasks {tasks}`. {machine}
 
 The base model beside an exact Gaussian process with an anisotropic Matérn kernel, ν = 3/2, and a nugget, fitted to the
 same points by maximum likelihood (scikit-learn, L-BFGS from {starts} starts). *Nats above*: the base model's
@@ -147,7 +147,8 @@ def main(
             theirs = torch.tensor([scores(lambda task: fitted(task, starts), task) for task in drawn])
             rows.append([f"{count:,}", name, str(number), *row(ours, theirs)])
             print(" | ".join(rows[-1]), flush=True)
-            page = PAGE.format(machine=machine(), starts=starts, targets=TARGETS, table=markdown_table(HEADER, rows))
+            shown = {"points": " ".join(map(str, points)), "tasks": tasks, "starts": starts, "targets": TARGETS}
+            page = PAGE.format(machine=machine(), table=markdown_table(HEADER, rows), **shown)
             (out / "base.md").write_text(page)
 
 

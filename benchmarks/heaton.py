@@ -58,10 +58,8 @@ def scores(seen: pd.DataFrame, hidden: pd.DataFrame) -> dict[str, float]:
     """The base model's scores, and its minutes of CPU."""
     y = seen["MaskTemp"].to_numpy()
     shift, scale = y.mean(), y.std()
-    xc, xt = (torch.from_numpy(table[["x", "y"]].to_numpy())[None] for table in (seen, hidden))
-    yc, yt = (
-        torch.from_numpy((values - shift) / scale)[None, :, None] for values in (y, hidden["TrueTemp"].to_numpy())
-    )
+    xc, xt = (torch.tensor(table[["x", "y"]].to_numpy())[None] for table in (seen, hidden))
+    yc, yt = (torch.tensor((values - shift) / scale)[None, :, None] for values in (y, hidden["TrueTemp"].to_numpy()))
     start = time.process_time()
     prediction = aenp.predict(base_model(), Task(xc, yc, xt), chunk=len(hidden))
     minutes = (time.process_time() - start) / 60

@@ -38,7 +38,7 @@ class Interpolator(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         xt = _plane(validate_data(self, X, dtype=float, reset=False))
         shift, scale = self.y_.mean(), self.y_.std() or 1.0
-        task = Task(*(torch.from_numpy(each)[None] for each in (self.X_, ((self.y_ - shift) / scale)[:, None], xt)))
+        task = Task(*(torch.tensor(each)[None] for each in (self.X_, ((self.y_ - shift) / scale)[:, None], xt)))
         prediction = predict(find_model(self.weights), task)
         mean, std = (each[0, :, 0].double().numpy() * scale for each in (prediction.mean, prediction.stddev))
         return (mean + shift, std) if return_std else mean + shift

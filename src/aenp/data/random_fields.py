@@ -45,6 +45,11 @@ class Field(NamedTuple):
         squares = torch.stack([x[:, 0], x[:, 1], x[:, 0] ** 2, x[:, 0] * x[:, 1], x[:, 1] ** 2], dim=1)
         return squares @ torch.from_numpy(self.trend)
 
+    def draw(self, rng: np.random.Generator, x: Float[Tensor, "n 2"]) -> Float[Tensor, " n"]:
+        """Observations of one such field."""
+        noise = torch.from_numpy(rng.standard_normal(len(x)))
+        return torch.linalg.cholesky(self.covariance(x)) @ noise + self.mean(x)
+
     def predict(
         self, xc: Float[Tensor, "n 2"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m 2"]
     ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
@@ -102,9 +107,8 @@ class RandomFields:
     def task(self, rng: np.random.Generator, field: Field, count: int) -> Task:
         """One task with `count` context points of this field."""
         x = torch.from_numpy(places(rng, count, self.num_targets))
-        y = torch.linalg.cholesky(field.covariance(x)) @ torch.from_numpy(rng.standard_normal(len(x)))
-        y = (y + field.mean(x)).float()
-        (xc, xt), (yc, yt) = (values[None].split([count, self.num_targets], dim=1) for values in (x, y[:, None]))
+        y = field.draw(rng, x).float().unsqueeze(-1)
+        (xc, xt), (yc, yt) = (values[None].split([count, self.num_targets], dim=1) for values in (x, y))
         return Task(xc, yc, xt, yt)
 
     def field(self, rng: np.random.Generator) -> Field:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from aenp.likelihoods import Likelihood, NormalMixture
 from aenp.nn.cells import cells
@@ -29,6 +30,8 @@ REACH = 7.0
 JITTER, LEAST_NUGGET = 1e-7, 1e-7
 ROUND_OFF = 1e-12
 "The share of its mean square below which the variance of some values counts as zero."
+TOGETHER = 8
+"Cells that are kriged at a time."
 SHARP = 40
 "Number of points from which on references are weighted as if there were no more, so that several keep some weight."
 
@@ -179,12 +182,18 @@ class KrigingNP(NeuralProcess):
         return raw.unflatten(0, (-1, self.dim_y)).transpose(1, 2).flatten(2).to(self.dtype)
 
     def _by_cells(self, task: Task, *at_targets: Tensor) -> Float[Tensor, "1 target params"]:
-        """The raw parameters at the targets of one task, by kriging in each one's cell."""
+        """The raw parameters at the targets of one task, by kriging in each one's cell, some cells at a time."""
         numbers, xt, anchor = _mask(task)[0].nonzero()[:, 0], at_targets[0], context_mean(task)[0]
+        found = list(cells(task.xc[0, numbers] - anchor, xt[0] - anchor, min(self.window, len(numbers))))
+        found.sort(key=lambda cell: len(cell[1]))
         out = xt.new_empty(1, xt.shape[1], self.num_params, dtype=self.dtype)
-        for near, members in cells(task.xc[0, numbers] - anchor, xt[0] - anchor, min(self.window, len(numbers))):
-            state = self._krige(_some_context(task, numbers[near]))
-            out[:, members] = self.decode(state, *(each[:, members] for each in at_targets))
+        for start in range(0, len(found), TOGETHER):
+            near, members = zip(*found[start : start + TOGETHER], strict=True)
+            filled = pad_sequence(list(members), batch_first=True, padding_value=int(members[0][0]))
+            state = self._krige(_some_context(task, numbers[torch.stack(near)]))
+            raw = self.decode(state, *(each[0, filled] for each in at_targets))
+            for cell, inside in zip(raw, members, strict=True):
+                out[0, inside] = cell[: len(inside)]
         return out
 
     def _each_output(self, values: Shaped[Tensor, "batch points *dim"]) -> Shaped[Tensor, "tasks points *dim"]:
@@ -251,11 +260,14 @@ def _drift(x: Tensor, covariates: Tensor | None) -> Float[Tensor, "tasks points 
     return with_covariates(torch.cat([torch.ones_like(x[..., :1]), x], dim=-1), covariates)
 
 
-def _some_context(task: Task, numbers: Int[Tensor, " points"]) -> Task:
-    """The same task with only the context points of these numbers."""
-    values = {name: getattr(task, name) for name in ("xc", "yc", "context_covariates")}
-    chosen = {name: value[:, numbers] for name, value in values.items() if value is not None}
-    return replace(task, **chosen, context_mask=None)
+def _some_context(task: Task, numbers: Int[Tensor, "cells points"]) -> Task:
+    """A task for each cell, with the context points of these numbers."""
+    at_context, at_targets = task.context_covariates, task.target_covariates
+    some = None if at_context is None else at_context[0, numbers]
+    none = None if at_targets is None else at_targets.expand(len(numbers), -1, -1)
+    return Task(
+        task.xc[0, numbers], task.yc[0, numbers], task.xt.expand(len(numbers), -1, -1), None, None, None, some, none
+    )
 
 
 def _one_masked_point(task: Task) -> Task:

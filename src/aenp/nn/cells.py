@@ -9,7 +9,7 @@ from torch import Tensor
 
 LEVELS = 20
 "Halvings from the largest box to the size of the points' extent, and from there to the smallest box."
-SIZE = 0.6
+SIZE = 0.75
 "The largest half diagonal of a cell, relative to the radius of the ball that holds its points."
 
 
