@@ -159,6 +159,8 @@ def test_windows_need_dates_attention_and_a_long_enough_period() -> None:
         (FIELD[0].drop_vars("time"), {"time": "2 days"}, "the data have no dates"),
         (FIELD, {"time": "two days"}, "time must be the length of a window, such as '2 days'"),
         (FIELD, {"time": "-1 days"}, "time must be the length of a window"),
+        (FIELD, {"time": "48"}, "time must be the length of a window"),
+        (FIELD, {"time": "23 hours"}, "the times are 1 days apart or more, .* give a longer `time`"),
         (FIELD, {"time": "2 days", "family": "convcnp"}, "a window of time needs family='pttnp' or 'tnp'"),
     ):
         with pytest.raises(ValueError, match=message):
