@@ -148,6 +148,17 @@ def test_stations_are_held_out_with_their_times() -> None:
     assert hidden and not hidden & {tuple(place) for x in training for place in x.flatten(0, 1).tolist()}
 
 
+def test_stations_that_report_at_any_time_are_held_out_too() -> None:
+    """Each time has one observation, and each window enough; windows that do not have enough are too short."""
+    rng = np.random.default_rng(0)
+    places = pd.DataFrame({"latitude": rng.uniform(40, 50, 80), "longitude": rng.uniform(0, 10, 80)})
+    table = places.merge(pd.DataFrame({"time": TIMES}), "cross").assign(t=rng.standard_normal(80 * len(TIMES)))
+    table["time"] += pd.to_timedelta(rng.permutation(len(table)), "s")
+    assert prepare(table, time="2 days").new_places
+    with pytest.raises(ValueError, match="holds 8 observations; give a longer `time`"):
+        prepare(table, time="4 seconds")
+
+
 def _drawn(prepared: Data) -> list[Task]:
     return [prepared.source.batch(16, index, 0) for index in range(10)]
 

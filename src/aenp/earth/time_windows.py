@@ -61,16 +61,22 @@ def in_time(windows: Windows, held_out: Windows, times: ndarray, frame: Frame, d
     step = np.diff(times).min() / np.timedelta64(1, "D")
     if days < (1 - ROUNDING) * step:
         raise ValueError(
-            f"the times are {step:.3g} days apart or more, so that a window of {days:.3g} never holds two; give a longer "
-            "`time`, or none"
+            f"the times are {step:.3g} days apart or more, so that a window of {days:.3g} never holds two; give a "
+            "longer `time`, or none"
         )
     axis = Axis("time", days / UNITS, float((times[0] - EPOCH) / np.timedelta64(1, "D")), window=days)
     frame = Frame([*frame.axes.values(), axis], frame.variables, frame.period, frame.covariates, frame.reference)
     first, x = len(times) - len(times) // 10, axis.x(times)
-    last = _part(held_out, slice(first, None), x)
-    validation = [last.batch(16, index, seed=0) for index in range(BATCHES)] if len(last.values) else []
+    source, last = _part(windows, slice(first), x), _part(held_out, slice(first, None), x)
+    try:
+        source.batch(1, 0, seed=0)
+        validation = [last.batch(16, index, seed=0) for index in range(BATCHES)] if len(last.values) else []
+    except ValueError as error:
+        raise ValueError(
+            f"no window of {days:.3g} days holds {windows.min_points} observations; give a longer `time`"
+        ) from error
     cycles = tuple(1 / slow for slow, _ in (YEAR, DAY) if slow in cycles_in(times))
-    return InTime(_part(windows, slice(first), x), validation, frame, cycles)
+    return InTime(source, validation, frame, cycles)
 
 
 def _part(windows: Windows, part: slice, times: Float[ndarray, " time"]) -> Windows:
