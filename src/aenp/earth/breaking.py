@@ -155,7 +155,8 @@ def symmetry_test(
     """
     if exact is not None and approximate is None:
         raise ValueError("the exact model is compared with an approximate one; give both, or neither")
-    allowed = DRAWN if approximate is not None else tuple(each.name for each in fields(FitOptions))
+    fitting = [each.name for each in fields(FitOptions) if each.name not in ("symmetry", "minutes", "given")]
+    allowed = fitting if approximate is None else DRAWN
     if unknown := [name for name in options if name not in allowed]:
         raise ValueError(f"the test's further options are {', '.join(allowed)}; got {', '.join(unknown)}. Leave it out")
     if approximate is None:
