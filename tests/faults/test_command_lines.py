@@ -219,7 +219,7 @@ def wrong_line(random: Random) -> list[str]:
     elif fault == "no value" and options and command != "plot":  # whose --weights may be none
         option = random.choice(options)
         rest = [*without(words, option), option]
-    elif fault == "too little" and words and command not in ("families", "theory"):
+    elif fault == "too little" and words and command not in ("families", "theory", "reproduce"):
         rest = words[2:] if words[0].startswith("--") else words[1:]
     elif fault == "command":
         return [misspelt(command, random), *words]

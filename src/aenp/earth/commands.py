@@ -70,10 +70,10 @@ def interpolate(
         prediction = interpolated(observed, target, "value", quantiles, samples, seed, sys.stderr.isatty()).load()
     for each in caught:
         print(f"aenp: {each.message}", file=sys.stderr)
+    shore = None if coast is None else read_coast(coast, prediction, observed)
     if out is not None:
         print(write_prediction(prediction, out))
     if plot is not None:
-        shore = None if coast is None else read_coast(coast, prediction, observed)
         print(map_prediction(prediction, observed, plot, shore))
 
 
