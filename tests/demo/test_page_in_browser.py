@@ -1,5 +1,6 @@
 """The page in a real browser: its numbers are PyTorch's, and every control does what it says."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ import torch
 
 from aenp.data.gp import GibbsTasks
 from aenp.demo.page import LINE, MAP, page
+from aenp.demo.weights import facts, pack
 from aenp.experiments.gp import oracles
+from aenp.fixed_inputs import FixedInputs
+from aenp.models.tnp import TNP
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained
 from aenp.task import Task
@@ -148,11 +152,28 @@ def test_the_numbers_are_those_of_pytorch(name: str, visitor: Visitor) -> None:
     tasks = list(tasks_of(process))
     asked = [{key: getattr(task, of).flatten().tolist() for key, of in KEYS.items()} for task in tasks]
     answers = visitor.get("READY.then(() => Promise.all(a[1].map((task) => predictBoth(a[0], task))))", name, asked)
+    assert_answered(process, tasks, answers)
+
+
+def assert_answered(process: NeuralProcess, tasks: list[Task], answers: list[dict[str, Any]]) -> None:
     with torch.no_grad():
         for task, answer in zip(tasks, answers, strict=True):
             for ours, theirs in zip(process.symmetry_breaking(task), (answer["full"], answer["part"]), strict=True):
                 np.testing.assert_allclose(theirs["mean"], ours.mean.flatten(), atol=1e-4, rtol=0)
                 np.testing.assert_allclose(theirs["sd"], ours.stddev.flatten(), atol=1e-4, rtol=0)
+
+
+def test_fixed_inputs_of_less_strength_are_those_of_pytorch(visitor: Visitor) -> None:
+    torch.manual_seed(0)
+    fixed = FixedInputs(1, domain=[(-2, 2)], fourier=2, strength=0.25)
+    process = TNP(1, 1, attention="spectral", dim=16, heads=2, layers=1, fixed_inputs=fixed).eval()
+    tasks = list(tasks_of(process))
+    asked = [{key: getattr(task, of).flatten().tolist() for key, of in KEYS.items()} for task in tasks]
+    visitor.settle()
+    load = "Promise.all([0, 1].map((n) => ask('load', { facts: { model: JSON.parse(a[0]) }, weights: a[1] }, n)))"
+    predict = "Promise.all(a[2].map((task) => predictBoth('model', task)))"
+    answers = visitor.get(f"{load}.then(() => {predict})", json.dumps(facts(process)), pack([process]), asked)
+    assert_answered(process, tasks, answers)
 
 
 @pytest.mark.parametrize(("which", "oracle"), [("bayes", oracles.bayes), ("oracle", oracles.equivariant)])
