@@ -216,6 +216,20 @@ def test_observations_are_added_moved_and_removed_by_pointer(visitor: Visitor) -
     assert visitor.get("line.points") == [moved]
 
 
+def test_a_long_press_that_removes_an_observation_moves_and_adds_no_other(visitor: Visitor) -> None:
+    visitor.press("line-clear")
+    visitor.click_at("line-plot", 300, 120)
+    visitor.click_at("line-plot", 700, 200)
+    kept = visitor.get("line.points[1]")
+    hold = ActionChains(visitor.driver).click_and_hold(visitor.all("#line-plot .point")[0])
+    hold.perform()
+    visitor.until(lambda: visitor.get("line.points") == [kept])
+    ActionChains(visitor.driver).move_by_offset(60, 60).perform()
+    visitor.settle()
+    hold.reset_actions()
+    assert visitor.get("line.points") == [kept]
+
+
 def test_everything_on_the_line_can_be_done_by_keyboard(visitor: Visitor) -> None:
     visitor.press("line-clear")
     visitor.press("line-add")
@@ -304,6 +318,32 @@ def test_the_game_ends_with_both_scores(visitor: Visitor) -> None:
     inside = [point for point in points[2:] if abs(point["x"]) < 3]
     heights = np.interp([point["x"] for point in inside], np.linspace(-3, 3, len(truth)), truth)
     assert np.abs(heights - [point["y"] for point in inside]).max() < 5 * GibbsTasks().noise
+
+
+@pytest.mark.parametrize(
+    ("asked", "then", "expected"),
+    [
+        ("drawSamples()", "line.points.pop(); changed()", "line.samples.length === 0"),
+        ("addByButton()", "clearLine()", "line.points.length === 0"),
+        ("randomTask()", "clearLine()", "line.points.length === 0 && line.truth === null"),
+        ("startGame()", "clearLine()", "line.game === null && byId('line-news').textContent === ''"),
+    ],
+)
+def test_late_answers_are_dropped(asked: str, then: str, expected: str, visitor: Visitor) -> None:
+    assert visitor.get(f"(async () => {{ const late = {asked}; {then}; await late; return {expected}; }})()") is True
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ("clearLine()", "line.points.length === 0 && byId('line-news').textContent === ''"),
+        ("await startGame()", "line.game.left === MEASUREMENTS && !byId('line-truth').checked"),
+    ],
+)
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_game_that_was_left_does_not_end_the_next(left: int, then: str, expected: str, visitor: Visitor) -> None:
+    play = f"await startGame(); line.game.left = {left}; const late = measure(0); {then}; await late"
+    assert visitor.get(f"(async () => {{ {play}; return {expected}; }})()") is True
 
 
 def test_the_map_is_that_of_the_field_model(visitor: Visitor) -> None:

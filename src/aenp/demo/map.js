@@ -132,7 +132,7 @@ function makePanel(first) {
   const overlay = draw(sheet, "svg", label);
   draw(overlay, "g", { class: "land" });
   draw(overlay, "g", { class: "stations" });
-  if (first) overlay.addEventListener("click", addByClick);
+  if (first) onClick(overlay, addByClick);
   return panel;
 }
 
@@ -351,7 +351,7 @@ function addByClick({ clientX, clientY, currentTarget }) {
 async function addStationByButton() {
   const { rows, columns, step } = region();
   await addStation(step * Math.floor(rows * Math.random()), step * Math.floor(columns * Math.random()));
-  byId("map-plot").querySelector(".stations").lastElementChild.focus();
+  byId("map-plot").querySelector(".stations").lastElementChild?.focus();
 }
 
 function clearMap() {
