@@ -387,6 +387,29 @@ def test_stations_are_added_moved_set_and_carried_elsewhere(visitor: Visitor) ->
     assert not visitor.find("map-days").is_displayed()
 
 
+def test_a_hot_station_is_told_as_it_is(visitor: Visitor) -> None:
+    visitor.press("tab-map")
+    visitor.get("(map.stations[0].temperature = 314.2, select(0))")
+    assert visitor.find("map-temperature-out").text.startswith("314.2 K")
+
+
+def test_undo_shows_the_day_that_is_drawn(visitor: Visitor) -> None:
+    visitor.press("tab-map")
+    cells = "new Array(region().rows * region().columns)"
+    visitor.get(f"(region().days = {{ first: {cells}.fill(2900), second: {cells}.fill(2950) }}, offerDays())")
+    Select(visitor.find("map-day")).select_by_value("second")
+    for button in ("map-load", "map-clear", "map-undo"):
+        visitor.press(button)
+    assert visitor.get("map.day") == visitor.find("map-day").get_attribute("value") == "second"
+
+
+def test_every_order_of_the_cells_is_as_likely(visitor: Visitor) -> None:
+    visitor.driver.execute_script("let seed = 1; Math.random = () => (seed = (seed * 16807) % 2147483647) / 2147483647")
+    orders = visitor.get("Array.from({ length: 6000 }, () => shuffled([0, 1, 2]).join(''))")
+    counts = pd.Series(orders).value_counts()
+    assert len(counts) == 6 and counts.between(850, 1150).all()
+
+
 def test_every_control_has_a_name(visitor: Visitor) -> None:
     for tab in ("tab-line", "tab-map"):
         visitor.press(tab)
