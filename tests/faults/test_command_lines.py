@@ -98,7 +98,7 @@ LINES = {
     ],
     "ablate": [
         Line(
-            "fixed-inputs gp --models tnp --num 1 --seeds 0 --steps 1 --threads 1 --tasks 1 --out new/page --runs new/runs",
+            "fixed-inputs gp --models tnp --num 1 --seeds 0 --steps 1 --tasks 1 --out new/page --runs new/runs",
             {
                 "": (*NO_NAME, "", "gp"),
                 "--models": (*NO_NAME, "", "tnp,x"),
@@ -253,7 +253,7 @@ def wrong_line(random: Random) -> list[str]:
     elif fault == "no value" and options and command != "plot":  # whose --weights may be none
         option = random.choice(options)
         rest = [*without(words, option), option]
-    elif fault == "too little" and words and command not in ("demo", "families", "theory"):
+    elif fault == "too little" and words and command not in ("demo", "families", "reproduce", "theory"):
         rest = words[2:] if words[0].startswith("--") else words[1:]
     elif fault == "command":
         return [misspelt(command, random), *words]
