@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,8 +25,6 @@ import tiny
 from conftest import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
-MADE = 3
-"The exit code of a `make` that does nothing."
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 PNG = b"\x89PNG"
 
@@ -212,33 +209,6 @@ def test_ci_refuses_unexpected_skips_and_expects_those_of_these_tests() -> None:
     texts = [file.read_text() for file in (ROOT / "tests").rglob("*.py")]
     reasons = {reason for text in texts for reason in re.findall(r'skipif\(.*reason="(.*)"\)$', text, re.MULTILINE)}
     assert {"needs Linux"} <= reasons <= EXPECTED_SKIPS
-
-
-@pytest.mark.parametrize(
-    ("programs", "user", "ci", "code"),
-    [
-        ((), 0, "", 1),
-        (("chromedriver",), 0, "", 1),
-        (("chromium",), 1000, "true", 1),
-        ((), 1000, "", MADE),
-        (("chromium", "chromedriver"), 0, "true", MADE),
-    ],
-)
-def test_ci_without_a_browser_fails_except_on_a_developers_machine(
-    programs: tuple[str, ...], user: int, ci: str, code: int, tmp_path: Path
-) -> None:
-    script = Path(shutil.copytree(ROOT / ".ci", tmp_path / ".ci"), "run")
-    (tmp_path / "bin").mkdir()
-    stubs = {"id": f"echo {user}", "apt-get": "exit 100", "make": f"exit {MADE}"} | dict.fromkeys(programs, "exit")
-    for name, text in stubs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    (tmp_path / "bin" / "dirname").symlink_to(str(shutil.which("dirname")))
-    environment = {"PATH": str(tmp_path / "bin"), "CI": ci}
-    done = subprocess.run([str(shutil.which("bash")), script], env=environment, capture_output=True, text=True)
-    assert done.returncode == code
-    assert ("need chromium and chromedriver" in done.stderr) == (code == 1)
-    assert ("are skipped" in done.stderr) == (code == MADE and not programs)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,6 @@ def interpolate(
     shore = None if plot is None or coast is None else read_coast(coast, prediction, observed)
     for each in caught:
         print(f"aenp: {each.message}", file=sys.stderr)
-    shore = None if coast is None else read_coast(coast, prediction, observed)
     if out is not None:
         print(write_prediction(prediction, out))
     if plot is not None:
