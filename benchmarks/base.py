@@ -147,9 +147,8 @@ def main(
             theirs = torch.tensor([scores(lambda task: fitted(task, starts), task) for task in drawn])
             rows.append([f"{count:,}", name, str(number), *row(ours, theirs)])
             print(" | ".join(rows[-1]), flush=True)
-            shown = {"points": " ".join(map(str, points)), "tasks": tasks, "starts": starts, "targets": TARGETS}
-            page = PAGE.format(machine=machine(), table=markdown_table(HEADER, rows), **shown)
-            (out / "base.md").write_text(page)
+    shown = {"points": " ".join(map(str, points)), "tasks": tasks, "starts": starts, "targets": TARGETS}
+    (out / "base.md").write_text(PAGE.format(machine=machine(), table=markdown_table(HEADER, rows), **shown))
 
 
 def row(ours: Float[Tensor, "tasks scores"], theirs: Float[Tensor, "tasks scores"]) -> list[str]:

@@ -291,8 +291,9 @@ def _once(step: Callable[[], Any]) -> float:
 def machine() -> str:
     lines: Iterable[str] = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    threads = torch.get_num_threads()
     return (
-        f"{datetime.date.today()}, {cpu}, {torch.get_num_threads()} cores; Python {platform.python_version()}, "
+        f"{datetime.date.today()}, {cpu}, {threads} core{'s' * (threads > 1)}; Python {platform.python_version()}, "
         f"torch {torch.__version__}, aenp {aenp.__version__}"
     )
 

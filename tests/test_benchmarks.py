@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 from benchmarks import recipes, stations_given_era5, unseen_places
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
@@ -22,6 +24,7 @@ from benchmarks.speed import KINDS, random_task
 
 import aenp
 import tiny
+from aenp.earth.field_model import FieldModel
 from conftest import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
@@ -161,6 +164,28 @@ def test_unseen_places_are_scored_beside_those_in_training(tmp_path: Path) -> No
     assert all(math.isfinite(float(cell.split(" ±")[0])) for row in rows for cell in row[5:])
 
 
+@pytest.mark.slow
+def test_stations_left_out_are_never_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those left out that report on few days of the test, nor those that report on no others."""
+    data, validate, shown = tiny.stations(), FieldModel.validate, []
+    year, point = data["time"].dt.year, np.arange(data.sizes["point"]) % 5
+    rare = (year == 2010) & (data["time"].dt.day > 5) & xr.DataArray(point == 0, dims="point")
+    new = (year < 2010) & xr.DataArray(point == 1, dims="point")
+    data.where(~rare & ~new).to_netcdf(tmp_path / tiny.STATIONS)
+
+    def shown_to_model(model: FieldModel, observed: pd.DataFrame, *rest: Any, **options: Any) -> Any:
+        shown.append((observed, *rest))
+        return validate(model, observed, *rest, **options)
+
+    monkeypatch.setattr(FieldModel, "validate", shown_to_model)
+    unseen_places.main(tmp_path, 1, "toy", "tnp", tasks=2, out=tmp_path)
+    known, both = (set(map(tuple, table[unseen_places.PLACE].to_numpy())) for table, *_ in shown)
+    assert both - known == set(map(tuple, shown[1][1][unseen_places.PLACE].to_numpy()))
+    assert not any(
+        tuple(place) in known for place in data[["lat", "lon"]].to_dataframe()[point == 1][["lat", "lon"]].to_numpy()
+    )
+
+
 def test_steps_take_turns() -> None:
     order = list[str]()
     times = interleaved_times({name: lambda name=name: order.append(name) for name in "abc"}, seconds=0)
@@ -244,6 +269,7 @@ def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> Non
     pytest.importorskip("sklearn", reason="needs scikit-learn")
     page = written(tmp_path, "benchmarks.base", "--points", 10, "--tasks", 2, "--starts", 1)["base.md"].read_text()
     rows = table(page, "points")
+    assert ", 1 core; Python" in page
     assert [row[:3] for row in rows[:2]] == [["10", "trained on", "2"], ["10", "Matérn, ν = 1", "2"]]
     assert all(0 <= float(share) <= 1 for row in rows for share in row[6:8])
 

@@ -53,6 +53,18 @@ def test_it_is_cross_validated_cloned_and_pickled_like_others() -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(x[:3]), fitted.predict(x[:3]))
 
 
+def test_constant_values_are_predicted_without_claiming_to_be_exact() -> None:
+    mean, std = Interpolator().fit(waves()[0], np.full(80, 280.1)).predict(waves()[0], return_std=True)
+    np.testing.assert_allclose(mean, 280.1, atol=1e-3)
+    assert std.min() > 1e-3
+
+
+@pytest.mark.parametrize("weights", ["gp/tnp-exact", "era5-2d/pttnp-approx"])
+def test_models_of_other_dimensions_raise(weights: str) -> None:
+    with pytest.raises(ValueError, match=f"dim_x=2, dim_y=1 and no covariates or physical units, which {weights} is"):
+        Interpolator(weights).fit(*waves())
+
+
 def test_more_than_two_features_raise() -> None:
     with pytest.raises(ValueError, match="one or two dimensions; got 3 features"):
         Interpolator().fit(np.zeros((4, 3)), np.zeros(4))

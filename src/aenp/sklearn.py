@@ -11,6 +11,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from aenp.inference import predict
+from aenp.models.krigingnp import is_constant
+from aenp.process import NeuralProcess
 from aenp.shipped import find_model
 from aenp.task import Task
 
@@ -30,6 +32,7 @@ class Interpolator(RegressorMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> "Interpolator":
         """Keeps places `(points, 2)` or `(points, 1)` and their values."""
         places, values = validate_data(self, X, y, dtype=float, y_numeric=True)
+        _check(find_model(self.weights), self.weights)
         self.X_, self.y_ = _plane(places), values.astype(float)
         return self
 
@@ -37,11 +40,20 @@ class Interpolator(RegressorMixin, BaseEstimator):
         """The mean of what would be observed at each place and, if asked for, its standard deviation."""
         check_is_fitted(self)
         xt = _plane(validate_data(self, X, dtype=float, reset=False))
-        shift, scale = self.y_.mean(), self.y_.std() or 1.0
+        shift, scale = self.y_.mean(), 1.0 if is_constant(self.y_) else self.y_.std()
         task = Task(*(torch.tensor(each)[None] for each in (self.X_, ((self.y_ - shift) / scale)[:, None], xt)))
         prediction = predict(find_model(self.weights), task)
         mean, std = (each[0, :, 0].double().numpy() * scale for each in (prediction.mean, prediction.stddev))
         return (mean + shift, std) if return_std else mean + shift
+
+
+def _check(model: object, name: str) -> None:
+    """Raises an error unless the model predicts one value in the plane from places and values alone."""
+    if not isinstance(model, NeuralProcess) or (model.dim_x, model.dim_y, model.dim_covariates) != (2, 1, 0):
+        raise ValueError(
+            f"weights must be of a model with dim_x=2, dim_y=1 and no covariates or physical units, which {name} is "
+            "not; leave `weights` out for the base model"
+        )
 
 
 def _plane(places: Float[ndarray, "points features"]) -> Float[ndarray, "points 2"]:

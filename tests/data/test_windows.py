@@ -127,6 +127,11 @@ def test_unseen_stations_are_the_only_targets_and_never_context() -> None:
         assert 0 < seen < len(y) and not hidden[:seen].any() and hidden[seen:].all()
 
 
+def test_tasks_with_unseen_stations_are_no_larger_than_requested() -> None:
+    task = windows(unseen=np.arange(60) % 5 > 0, extent=10.0, max_points=12).batch(6, 0, 0)
+    assert max(len(points(task, which)[1]) for which in range(6)) == 12
+
+
 def test_a_range_of_extents_has_small_windows_and_large_ones() -> None:
     task = windows(extent=(3.0, 9.0)).batch(40, 0, 0)
     sides = [float((points(task, which)[0].amax(0) - points(task, which)[0].amin(0)).max()) for which in range(40)]

@@ -14,7 +14,7 @@ from benchmarks.breaking import REPEATED, SEED, draw, graded, small, truth
 import aenp
 from aenp.earth.breaking import WINDOWS, Block, Gain, SymmetryTest, draw_blocks, measure, symmetry_test
 from aenp.earth.field_model import FieldModel
-from aenp.earth.frame import Axis, Frame, Variable
+from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from aenp.earth.holdout import Choice, held_out_table
 
 DAYS, SIZE = 40, 24
@@ -145,6 +145,29 @@ def test_the_command_fits_two_models_and_continues(
     )
     assert call(*words) == told
     assert call("test-symmetry", "t2m.nc", "--approximate", files[0], "--exact", files[1], "--tasks", 6) == told
+
+
+def test_local_effects_that_fit_switched_off_are_tested_in_full() -> None:
+    model, blocks = small("approx", seed=0), list(draw(graded(0.5), 4, SEED))
+    expected, fixed = measure(model, blocks), model.fixed_inputs
+    assert fixed is not None and expected.place.mean != 0
+    fixed.strength = 0.0
+    assert measure(model, blocks) == expected and fixed.strength == 0
+
+
+def test_options_and_models_that_the_test_cannot_use_raise() -> None:
+    model = untrained()
+    with pytest.raises(ValueError, match="further options are variable, region, seed; got typo"):
+        symmetry_test(fields(0.0), model, typo=3)
+    with pytest.raises(ValueError, match=r"further options are family, .*; got covariates"):
+        symmetry_test(fields(0.0), covariates=["topo.nc"])
+    with pytest.raises(ValueError, match="compared with an approximate one; give both, or neither"):
+        symmetry_test(fields(0.0), exact=model)
+    known = Frame(BOX, FRAME.variables, FRAME.period, [Covariate("topo", 0.0, 1.0, "m")])
+    fixed = aenp.FixedInputs(2, num=4, domain=FRAME.domain)
+    process = aenp.TNP(2, 1, dim=8, heads=2, layers=1, fixed_inputs=fixed, dim_covariates=1)
+    with pytest.raises(ValueError, match="needs models without covariates"):
+        symmetry_test(fields(0.0), FieldModel(process, known))
 
 
 def test_options_are_those_of_fit() -> None:

@@ -174,6 +174,12 @@ def test_a_covariate_may_not_be_the_variable_itself() -> None:
         fit(FIELD, "tnp", steps=1, covariates=[WIND.rename("t2m")])
 
 
+def test_a_column_called_value_is_no_covariate() -> None:
+    """It would be the target itself, which is called so within."""
+    with pytest.raises(ValueError, match=r"must not be called value, .* got value"):
+        fit(TABLE.assign(value=0.0), "tnp", steps=1, variable="t2m", covariates=["value"])
+
+
 def test_a_single_covariate_needs_no_list(tmp_path: Path) -> None:
     layer = xr.DataArray(np.ones((2, 2)), {"latitude": [0.0, 1.0], "longitude": [0.0, 1.0]}, name="topo")
     layer.to_netcdf(tmp_path / "topo.nc")

@@ -61,7 +61,7 @@ def test_each_time_is_predicted_from_its_own_observations() -> None:
 
 def test_few_points_have_wider_intervals_than_many() -> None:
     """Beyond what is known of the field, the scale itself is uncertain."""
-    few, many = (aenp.interpolate(stations(count), "44,46,4,6,0.5", quantiles=(0.01, 0.99)) for count in (5, 100))
+    few, many = (aenp.interpolate(stations(count), "44,46,4,6,0.5", quantiles=(0.01, 0.99)) for count in (6, 100))
     assert few["std"].mean() > 3 * many["std"].mean()
     assert few["quantiles"].sizes["quantile"] == 2
 
@@ -89,6 +89,31 @@ def test_observations_unlike_those_in_training_are_warned_of(
 ) -> None:
     with pytest.warns(UserWarning, match=doubt):
         aenp.interpolate(change(stations()), "44,46,4,6,1")
+
+
+def test_the_time_with_the_fewest_observations_is_in_doubt_too() -> None:
+    days = pd.concat([stations(60).assign(time=1), stations(2).assign(time=2)]).rename(columns={"t2m [K]": "value"})
+    assert ["there are 2" in doubt for doubt in doubts(days)] == [True]
+
+
+def test_three_observations_on_a_line_are_in_doubt() -> None:
+    table = pd.DataFrame({"latitude": [40.0, 41, 42], "longitude": [1.0, 2, 3], "value": [1.0, 5, 2]})
+    assert ["nearly on a line" in doubt for doubt in doubts(table)] == [True]
+
+
+def test_constant_observations_are_predicted_without_claiming_to_be_exact() -> None:
+    """Their deviation by round-off is no scale of the field, and no plane explains it."""
+    table = stations().assign(**{"t2m [K]": 280.1})
+    found = aenp.interpolate(table, "42,48,2,8,2")
+    np.testing.assert_allclose(found["mean"], 280.1, atol=1e-3)
+    assert float(found["std"].min()) > 1e-3
+
+
+@pytest.mark.parametrize("pole", [90, -90])
+def test_the_default_grid_ends_at_the_poles(pole: int) -> None:
+    table = stations().assign(latitude=lambda table: np.sign(pole) * (table["latitude"] + 39.9))
+    table["longitude"] *= 10
+    assert abs(aenp.interpolate(table)["latitude"]).max() == 90
 
 
 def test_ordinary_observations_raise_no_doubt() -> None:

@@ -150,6 +150,17 @@ def test_stations_are_held_out_with_their_times() -> None:
     assert hidden and not hidden & {tuple(place) for x in training for place in x.flatten(0, 1).tolist()}
 
 
+def test_stations_that_report_at_any_time_are_held_out_too() -> None:
+    """Each time has one observation, and each window enough; windows that do not have enough are too short."""
+    rng = np.random.default_rng(0)
+    places = pd.DataFrame({"latitude": rng.uniform(40, 50, 80), "longitude": rng.uniform(0, 10, 80)})
+    table = places.merge(pd.DataFrame({"time": TIMES}), "cross").assign(t=rng.standard_normal(80 * len(TIMES)))
+    table["time"] += pd.to_timedelta(rng.permutation(len(table)), "s")
+    assert prepare(table, time="2 days").new_places
+    with pytest.raises(ValueError, match="holds 8 observations; give a longer `time`"):
+        prepare(table, time="4 seconds")
+
+
 def _drawn(prepared: Data) -> list[Task]:
     return [prepared.source.batch(16, index, 0) for index in range(10)]
 
@@ -161,6 +172,8 @@ def test_windows_need_dates_attention_and_a_long_enough_period() -> None:
         (FIELD[0].drop_vars("time"), {"time": "2 days"}, "the data have no dates"),
         (FIELD, {"time": "two days"}, "time must be the length of a window, such as '2 days'"),
         (FIELD, {"time": "-1 days"}, "time must be the length of a window"),
+        (FIELD, {"time": "48"}, "time must be the length of a window"),
+        (FIELD, {"time": "23 hours"}, "the times are 1 days apart or more, .* give a longer `time`"),
         (FIELD, {"time": "2 days", "family": "convcnp"}, "a window of time needs family='pttnp' or 'tnp'"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,5 +1,7 @@
 """KrigingNP: kriging with the inferred kernels, indifferent to the units of places and values, also in cells."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.distributions import Distribution
@@ -36,7 +38,7 @@ def test_the_unit_of_the_values_does_not_matter(shift: float, scale: float) -> N
 
 def test_predictions_are_those_of_kriging_with_the_inferred_kernels() -> None:
     """By the textbook formula, from covariance matrices alone."""
-    model, task = build("krigingnp-exact", 2), random_task(2, context=12, batch=1)
+    task = random_task(2, context=12, batch=1)
     model, task = KrigingNP(2, 1, components=1).eval(), Task(task.xc, task.yc[..., :1], task.xt)
     normal, unit = model.normalise(task)
     state = model.encode(normal)
@@ -78,6 +80,41 @@ def test_cells_do_not_depend_on_other_targets_or_on_masked_points() -> None:
         task.xt,
     )
     assert_same(model(padded), whole)
+
+
+def test_a_task_without_context_in_a_large_batch_is_predicted_as_alone() -> None:
+    model = build("krigingnp-exact", 2)
+    model = type(model)(**model.arguments | {"window": 20}).eval()
+    task = random_task(2, context=60, batch=2)
+    mask = torch.tensor([[True], [False]]).expand(2, 60)
+    empty = Task(task.xc[1:, :0], task.yc[1:, :0], task.xt[1:])
+    prediction = model(Task(task.xc, task.yc, task.xt, context_mask=mask))
+    torch.testing.assert_close(prediction.mean[1:], model(empty).mean)
+    torch.testing.assert_close(prediction.stddev[1:], model(empty).stddev)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-3), (torch.float32, 0.05)])
+def test_cells_of_a_lattice_hardly_depend_on_the_order_of_its_points_or_on_units(
+    dtype: torch.dtype, tolerance: float
+) -> None:
+    """Neither on equal distances, which round-off would order, nor on places at the border of a cell."""
+    torch.manual_seed(0)
+    x = torch.cartesian_prod(*[torch.arange(21, dtype=torch.float64)] * 2)
+    y = (x / 3).sin().sum(dim=1, keepdim=True) + 0.1 * torch.randn(441, 1, dtype=x.dtype)
+    base, order = aenp.pretrained("base/krigingnp-exact"), torch.randperm(441)
+    targets = torch.cartesian_prod(*[torch.arange(0, 20.5, 2.5, dtype=torch.float64)] * 2)
+
+    def predicted(change: Callable[[torch.Tensor], torch.Tensor], points: torch.Tensor) -> Distribution:
+        task = Task(change(x[points])[None], y[points][None], change(targets)[None])
+        return aenp.predict(base, task.map_inputs(lambda each: each.to(dtype)))
+
+    expected = predicted(lambda each: each, torch.arange(441))
+    for change, points in (
+        (lambda each: each, order),
+        (lambda each: each + 0.1, torch.arange(441)),
+        (lambda each: 1.7 * each, torch.arange(441)),
+    ):
+        assert_same(predicted(change, points), expected, tolerance)
 
 
 def test_a_likelihood_that_kriging_does_not_predict_raises() -> None:

@@ -99,7 +99,7 @@ class Windows:
         context, targets = order[:seen], order[seen:points]
         if self.unseen is not None:
             hidden = self.unseen[inside[station[order]]]
-            context, targets = order[~hidden][:seen], order[hidden]
+            context, targets = order[~hidden][:seen], order[hidden][: self.max_points - seen]
         order = np.concatenate([context, targets])
         time, station = time[order], station[order]
         moment = start + self.stride * time

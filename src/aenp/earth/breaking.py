@@ -1,8 +1,9 @@
 """Is the symmetry broken? What places are worth to a model, on data that are held out."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -22,7 +23,8 @@ from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.gridded import open_gridded
 from aenp.earth.holdout import Choice, held_out_table
 from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.sources import FieldLike, Period, Region, describe
+from aenp.earth.sources import Period, Region, describe
+from aenp.fixed_inputs import FixedInputs
 from aenp.inference import evaluating, loglik
 from aenp.process import NeuralProcess, Symmetry
 from aenp.task import Task
@@ -39,6 +41,8 @@ LEVEL, MIN_DAYS = 0.95, 4
 TRAINED = 0.7
 "The share of the dates that the models are trained on."
 SLACK = 1e-6
+DRAWN = ("variable", "region", "seed")
+"The options that matter for tests of models that are given."
 
 
 class Gain(NamedTuple):
@@ -129,7 +133,6 @@ def symmetry_test(
     out: str | os.PathLike[str] | None = None,
     days: Period | None = None,
     tasks: int = 60,
-    covariates: Sequence[FieldLike] = (),
     **options: Any,
 ) -> SymmetryTest:
     """Whether the symmetry is broken in `data`: whether places differ in a way that a model can learn and use.
@@ -147,22 +150,28 @@ def symmetry_test(
         out: directory for their runs; by default none is kept.
         days: first and last date to test on; by default those after the training period.
         tasks: the largest number of times to test on, spread over the days.
-        covariates: what is known everywhere, as for `fit`.
-        options: `variable`, `region` and `seed`, and further ones of `fit`.
+        options: `variable`, `region` and `seed`, and, if models are fitted, further ones of `fit`; no covariates, which
+            would move with the tasks.
     """
+    if exact is not None and approximate is None:
+        raise ValueError("the exact model is compared with an approximate one; give both, or neither")
+    allowed = DRAWN if approximate is not None else tuple(each.name for each in fields(FitOptions))
+    if unknown := [name for name in options if name not in allowed]:
+        raise ValueError(f"the test's further options are {', '.join(allowed)}; got {', '.join(unknown)}. Leave it out")
     if approximate is None:
         chosen = FitOptions(minutes=minutes, **options)
         with TemporaryDirectory() as temporary:
-            approximate, exact = (model for model, _ in fit_pair(Path(out or temporary), data, chosen, covariates))
-    common: dict[str, Any] = {name: options.get(name) for name in ("variable", "region")}
-    choice = Choice(days=days, tasks=tasks, seed=options.get("seed", 0), covariates=covariates, **common)
+            approximate, exact = (model for model, _ in fit_pair(Path(out or temporary), data, chosen))
+    if approximate.frame.covariates:
+        raise ValueError(
+            "the test needs models without covariates, which would move with the tasks; fit one without them"
+        )
+    choice = Choice(days=days, tasks=tasks, **{name: options[name] for name in DRAWN if name in options})
     blocks = draw_blocks(approximate, held_out_table(approximate, data, choice), choice.seed)
     return measure(approximate.process, blocks, None if exact is None else exact.process)
 
 
-def fit_pair(
-    out: Path, data: PointsLike, options: FitOptions, covariates: Sequence[FieldLike] = ()
-) -> list[tuple[FieldModel, Outcome]]:
+def fit_pair(out: Path, data: PointsLike, options: FitOptions) -> list[tuple[FieldModel, Outcome]]:
     """An approximate and an exact model fitted to the period, or else to the first dates, in directories of their own.
 
     A run that is there is continued.
@@ -172,7 +181,7 @@ def fit_pair(
     symmetries: tuple[Symmetry, ...] = ("approx", "exact")
     for symmetry in symmetries:
         chosen = replace(options, symmetry=symmetry, period=period)
-        pair.append(fit_in(out / symmetry, data, chosen, (out / symmetry / CHECKPOINT).exists(), covariates))
+        pair.append(fit_in(out / symmetry, data, chosen, (out / symmetry / CHECKPOINT).exists()))
     return pair
 
 
@@ -196,7 +205,7 @@ def draw_blocks(model: FieldModel, table: pd.DataFrame, seed: int) -> list[Block
     rng, frame = np.random.default_rng(seed), model.frame
     dims = [list(frame.axes).index(name) for name in PLACE]
     x = frame.x({name: table[name].to_numpy() for name in frame.axes})
-    y, known = frame.y(table[["value"]].to_numpy(float), table), frame.c(table)
+    y = frame.y(table[["value"]].to_numpy(float), table)
     low, high = np.array([frame.domain[d] or (x[:, d].min(), x[:, d].max()) for d in dims]).T
     half = min(WINDOW, (high - low).min() / 2) / 2
     inner = ((x[:, dims] >= low + half - SLACK) & (x[:, dims] <= high - half + SLACK)).all(axis=1)
@@ -209,7 +218,7 @@ def draw_blocks(model: FieldModel, table: pd.DataFrame, seed: int) -> list[Block
             if len(near) >= MIN_POINTS:
                 order = rng.permutation(near)
                 seen = int(rng.integers(max(1, len(near) // 100), len(near) // 3, endpoint=True))
-                tasks.append(split(x[order], y[order], seen, MAX_TARGETS, known[order] if known.size else None))
+                tasks.append(split(x[order], y[order], seen, MAX_TARGETS))
                 places.append(np.where(np.isin(np.arange(x.shape[1]), dims), x[centre], 0.0))
         if len(tasks) > 1:
             task = Task.stack(tasks)
@@ -219,19 +228,29 @@ def draw_blocks(model: FieldModel, table: pd.DataFrame, seed: int) -> list[Block
 
 
 def measure(model: NeuralProcess, blocks: Sequence[Block], exact: NeuralProcess | None = None) -> SymmetryTest:
-    """The gains of an approximate model on these tasks."""
-    if model.symmetry != "approx":
+    """The gains of an approximate model on these tasks, with its local effects in full."""
+    if model.symmetry != "approx" or model.fixed_inputs is None:
         raise ValueError(f"the test needs an approximate model, with fixed inputs; got symmetry {model.symmetry!r}")
     if (days := len({block.day for block in blocks})) < MIN_DAYS:
         raise ValueError(
             f"a confidence interval needs {MIN_DAYS} days with windows of {MIN_POINTS} observations within the box of "
             f"the training data; got {days}. Give data of more days"
         )
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), evaluating(model), _full_strength(model.fixed_inputs):
         gains = pd.DataFrame([_gains(model, block, exact) for block in blocks])
     means = gains.groupby([block.day for block in blocks]).mean()
     found = {str(name): Gain.of(means[name].to_numpy()) for name in means}
     return SymmetryTest(found["place"], found["equivariant"], found.get("exact"), days)
+
+
+@contextmanager
+def _full_strength(fixed_inputs: FixedInputs) -> Iterator[None]:
+    """With the fixed inputs as they were learned, before places left out of training told how far to trust them."""
+    strength, fixed_inputs.strength = fixed_inputs.strength, 1.0
+    try:
+        yield
+    finally:
+        fixed_inputs.strength = strength
 
 
 def _gains(model: NeuralProcess, block: Block, exact: NeuralProcess | None) -> dict[str, float]:

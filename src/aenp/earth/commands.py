@@ -245,7 +245,6 @@ def test_symmetry(
     tasks: Count = 60,
     seed: Seed = 0,
     out: Path = Path("runs/symmetry"),
-    covariates: Files = (),
 ) -> None:
     """Test whether places differ in your data, in a way that breaks the symmetry of models that treat all alike.
 
@@ -267,7 +266,6 @@ def test_symmetry(
         tasks: number of times to test on, spread over the days.
         seed: random seed of the training and of the choice of places and times.
         out: directory for the runs of the two models.
-        covariates: files of what is known everywhere, such as topo.nc.
     """
     if exact is not None and approximate is None:
         raise ValueError("--exact is compared with a model that --approximate names; give both, or neither")
@@ -275,13 +273,13 @@ def test_symmetry(
     if one is None:
         check_place(out, is_directory=True)
         options = FitOptions(family, "approx", minutes, variable, region, None, steps, seed)
-        pair = fit_pair(out, data, options, covariates)
+        pair = fit_pair(out, data, options)
         if not all(outcome.finished for _, outcome in pair):
             print("Stopped. The same command continues.")
             sys.exit(130)
         one, other = (model for model, _ in pair)
     common: dict[str, Any] = {"variable": variable, "region": region, "seed": seed}
-    print(symmetry_test(data, one, other, days=days, tasks=tasks, covariates=covariates, **common))
+    print(symmetry_test(data, one, other, days=days, tasks=tasks, **common))
 
 
 def _field_model(weights: str) -> FieldModel:

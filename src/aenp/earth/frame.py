@@ -184,12 +184,12 @@ class Frame(Configured):
             names = [each.name for each in several]
             if len(set(names)) < len(names):
                 raise ValueError(f"{kind} need different names; got {', '.join(names)}")
-        taken = {"latitude", "longitude", "time", *(each.name for each in self.variables)}
+        taken = {"latitude", "longitude", "time", "value", *(each.name for each in self.variables)}
         for each in self.covariates:
             if each.name in taken:
                 raise ValueError(
-                    f"a covariate must not have the name of a variable or of a coordinate; got {each.name}. Rename it, "
-                    "or leave it out"
+                    f"a covariate must not be called value, nor have the name of a variable or of a coordinate; got "
+                    f"{each.name}. Rename it, or leave it out"
                 )
         if reference is not None and len(self.variables) > 1:
             raise ValueError(f"a climatology or first guess is of one variable; got {len(self.variables)}")

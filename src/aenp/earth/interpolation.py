@@ -15,6 +15,7 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.places import PlacesLike
 from aenp.earth.points import PointsLike, open_points
+from aenp.models.krigingnp import is_constant
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained
 
@@ -75,7 +76,8 @@ def around(observed: pd.DataFrame) -> FieldModel:
     axes = [Axis("latitude", 1.0, (south + north) / 2, south, north)]
     axes.append(Axis("longitude", 1 / length, (west + east) / 2, west, east))
     name, units, long_name = (observed.attrs.get(key) or "" for key in ("name", "units", "long_name"))
-    value = Variable(name or "value", float(values.mean()), float(values.std()) or 1.0, units, long_name)
+    std = 1.0 if is_constant(values) else float(values.std())
+    value = Variable(name or "value", float(values.mean()), std, units, long_name)
     return FieldModel(base_model(), Frame(axes, [value])).eval()
 
 
@@ -91,17 +93,27 @@ def grid_over(frame: Frame) -> dict[str, Float[ndarray, " axis"]]:
     """A grid over the observations with a margin of a twentieth on each side, its cells as long as they are wide."""
     sides = {name: (axis.high - axis.low) / axis.unit or 1.0 for name, axis in frame.axes.items()}
     step = max(sides.values()) / SIDE
-    return {
-        name: (axis.low + axis.high) / 2
-        + axis.unit * np.linspace(-0.55, 0.55, max(2, round(sides[name] / step))) * sides[name]
-        for name, axis in frame.axes.items()
-    }
+    grid = {}
+    for name, axis in frame.axes.items():
+        middle, half = (axis.low + axis.high) / 2, 0.55 * axis.unit * sides[name]
+        most = 90.0 if name == "latitude" else math.inf
+        ends = max(middle - half, -most), min(middle + half, most)
+        grid[name] = np.linspace(*ends, max(2, round(sides[name] / step)))
+    return grid
 
 
 def doubts(observed: pd.DataFrame) -> Iterator[str]:
-    """What makes these observations unlike those that the base model was trained on, in sentences."""
+    """What makes these observations unlike those that the base model was trained on, in sentences.
+
+    Of several times, that with the fewest and that with the most observations stand for all.
+    """
     tables = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
-    table = max(tables, key=len)
+    by_size = {len(table): table for table in tables}
+    for size in sorted({min(by_size), max(by_size)}):
+        yield from _doubts_at_one_time(by_size[size])
+
+
+def _doubts_at_one_time(table: pd.DataFrame) -> Iterator[str]:
     advice = "so the prediction may be poor; compare it with `aenp.fit`"
     if len(table) < FEWEST:
         yield f"there are {len(table)} observations, and the base model was trained on {FEWEST} or more, {advice}"
@@ -110,10 +122,10 @@ def doubts(observed: pd.DataFrame) -> Iterator[str]:
     x = frame.x({name: table[name].to_numpy() for name in frame.axes})
     x, y = x - x.mean(axis=0), table["value"].to_numpy(float)
     length, width = np.linalg.svd(x, compute_uv=False)
-    if len(table) >= 10 and length > LONGEST * width:
+    if length > LONGEST * width:
         yield f"the observations lie nearly on a line, {length / max(width, 1e-9):.0f} times as long as wide, {advice}"
     if np.ptp(x, axis=0).max() > WIDEST:
         yield f"the observations span {np.ptp(x, axis=0).max():.0f}°, where the globe is not flat, {advice}"
     rest = y - y.mean() - x @ np.linalg.lstsq(x, y - y.mean(), rcond=None)[0]
-    if len(table) >= 10 and rest.var() < (1 - STEEPEST) * y.var():
+    if len(table) >= 10 and not is_constant(y) and rest.var() < (1 - STEEPEST) * y.var():
         yield f"a plane explains {100 * (1 - rest.var() / y.var()):.0f} % of the variance, {advice} after removing it"

@@ -1,5 +1,6 @@
 """Tasks of observations some time apart, so that those of one time tell about another."""
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.data.blocks import BATCHES
-from aenp.data.windows import Windows
+from aenp.data.windows import ROUNDING, Windows
 from aenp.earth.climatology import DAY, YEAR, cycles_in
 from aenp.earth.frame import Axis, Frame
 from aenp.earth.sources import EPOCH
@@ -17,6 +18,8 @@ from aenp.task import Task
 
 UNITS = 2.0
 "Units of time in a window, as many as there are of place in the smallest one."
+UNIT = re.compile("[A-Za-z:]")
+"What tells a length of time from a number, which would count nanoseconds."
 
 
 class InTime(NamedTuple):
@@ -31,8 +34,8 @@ class InTime(NamedTuple):
 def days_in(time: str) -> float:
     """The length of a window of time, such as "2 days" or "6 hours", in days."""
     try:
-        days = pd.Timedelta(time) / pd.Timedelta(days=1)
-    except ValueError:
+        days = pd.Timedelta(time) / pd.Timedelta(days=1) if UNIT.search(time) else np.nan
+    except (TypeError, ValueError):
         days = np.nan
     if not 0 < days < np.inf:
         raise ValueError(f"time must be the length of a window, such as '2 days' or '6 hours'; got {time!r}")
@@ -55,13 +58,25 @@ def in_time(windows: Windows, held_out: Windows, times: ndarray, frame: Frame, d
             f"the data cover {covered:.3g} days, less than a window of {days:.3g}; give data of more dates, or a "
             "shorter `time`"
         )
+    step = np.diff(times).min() / np.timedelta64(1, "D")
+    if days < (1 - ROUNDING) * step:
+        raise ValueError(
+            f"the times are {step:.3g} days apart or more, so that a window of {days:.3g} never holds two; give a "
+            "longer `time`, or none"
+        )
     axis = Axis("time", days / UNITS, float((times[0] - EPOCH) / np.timedelta64(1, "D")), window=days)
     frame = Frame([*frame.axes.values(), axis], frame.variables, frame.period, frame.covariates, frame.reference)
     first, x = len(times) - len(times) // 10, axis.x(times)
-    last = _part(held_out, slice(first, None), x)
-    validation = [last.batch(16, index, seed=0) for index in range(BATCHES)] if len(last.values) else []
+    source, last = _part(windows, slice(first), x), _part(held_out, slice(first, None), x)
+    try:
+        source.batch(1, 0, seed=0)
+        validation = [last.batch(16, index, seed=0) for index in range(BATCHES)] if len(last.values) else []
+    except ValueError as error:
+        raise ValueError(
+            f"no window of {days:.3g} days holds {windows.min_points} observations; give a longer `time`"
+        ) from error
     cycles = tuple(1 / slow for slow, _ in (YEAR, DAY) if slow in cycles_in(times))
-    return InTime(_part(windows, slice(first), x), validation, frame, cycles)
+    return InTime(source, validation, frame, cycles)
 
 
 def _part(windows: Windows, part: slice, times: Float[ndarray, " time"]) -> Windows:

@@ -257,7 +257,7 @@ def _from_points(
     places = frame.x({"latitude": latitude, "longitude": longitude})
     spacing = WINDOW / math.sqrt(min(len(places), POINTS_IN_WINDOW))
     values = wide.to_numpy(copy=True)
-    unseen = _unseen(values, places, spacing)
+    unseen = _unseen(wide, places, spacing, days)
     values[: _first_held_out(values), unseen] = np.nan
     scaled = frame.variables[0].y(values).astype(np.float32)
     if anomalies:
@@ -285,17 +285,19 @@ def _from_points(
 
 
 def _unseen(
-    values: Float[ndarray, "dates stations"], places: Float[ndarray, "stations 2"], spacing: float
+    table: pd.DataFrame, places: Float[ndarray, "stations 2"], spacing: float, days: float | None
 ) -> Bool[ndarray, " stations"]:
     """Which stations are held out: neighbours together, and only stations with values at the dates held out too.
 
-    None are if there are too few dates, or too few stations to learn from those that would be left.
+    None are if there are too few dates, or too few observations at a time, or in a window of `days`, would be left.
     """
-    known = ~np.isnan(values[_first_held_out(values) :]).all(axis=0)
+    known = table[_first_held_out(table) :].notna().any().to_numpy()
     share = np.clip(FEW / len(places), SHARE, LARGEST_SHARE)
     unseen = in_blocks(places, spacing, share) & known
-    left = np.median((~np.isnan(values[:, ~unseen])).sum(axis=1))
-    return unseen if unseen.sum() > 1 and left >= 2 * MIN_POINTS else np.zeros_like(unseen)
+    left = table.loc[:, ~unseen].notna().sum(axis=1)
+    if days is not None:
+        left = left.rolling(pd.Timedelta(days=days), closed="both").sum()
+    return unseen if unseen.sum() > 1 and left.median() >= 2 * MIN_POINTS else np.zeros_like(unseen)
 
 
 def _first_held_out(values: Any) -> int:

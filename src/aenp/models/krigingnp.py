@@ -3,8 +3,10 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
@@ -108,7 +110,7 @@ class KrigingNP(NeuralProcess):
         layers: number of the network's hidden layers.
         window: the largest number of context points that are kriged together.
         likelihood: a `NormalMixture` with as many components; by default that.
-        values: how the network sees outputs: `standardised`, `centred` or `raw`, as for `NeuralProcess`.
+        values: as for `NeuralProcess`, without effect: every setting predicts as `standardised` does.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
@@ -184,7 +186,9 @@ class KrigingNP(NeuralProcess):
     def _by_cells(self, task: Task, *at_targets: Tensor) -> Float[Tensor, "1 target params"]:
         """The raw parameters at the targets of one task, by kriging in each one's cell, some cells at a time."""
         numbers, xt, anchor = _mask(task)[0].nonzero()[:, 0], at_targets[0], context_mean(task)[0]
-        found = list(cells(task.xc[0, numbers] - anchor, xt[0] - anchor, min(self.window, len(numbers))))
+        if len(numbers) <= self.window:
+            return self.decode(self._krige(_some_context(task, numbers[None])), *at_targets)
+        found = list(cells(task.xc[0, numbers] - anchor, xt[0] - anchor, self.window))
         found.sort(key=lambda cell: len(cell[1]))
         out = xt.new_empty(1, xt.shape[1], self.num_params, dtype=self.dtype)
         for start in range(0, len(found), TOGETHER):
@@ -230,6 +234,11 @@ class KrigingNP(NeuralProcess):
             drift=drift.exp().repeat_interleave(repeats, dim=2),
             logits=logits[..., 0],
         )
+
+
+def is_constant(values: Float[ndarray, " points"]) -> bool:
+    """Whether the values differ by round-off alone."""
+    return bool(values.var() <= ROUND_OFF * np.square(values).mean())
 
 
 def _mask(task: Task) -> Bool[Tensor, "batch context"]:

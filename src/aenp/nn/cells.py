@@ -7,10 +7,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aenp.nn.vecchia import TILT
+
 LEVELS = 20
 "Halvings from the largest box to the size of the points' extent, and from there to the smallest box."
 SIZE = 0.75
 "The largest half diagonal of a cell, relative to the radius of the ball that holds its points."
+
+MIDDLE = (0.1371, 0.0923, 0.1719, 0.1153)
+"Generic middle of the largest box, relative to the points' extent, so that a lattice has no places on borders."
 
 
 def cells(
@@ -18,16 +23,20 @@ def cells(
 ) -> Iterator[tuple[Int[Tensor, " count"], Int[Tensor, " members"]]]:
     """For each cell with places in it the numbers of the `count` points nearest to its middle, and of its places.
 
-    Boxes are halved along every axis, from a huge one around the origin, until they are small beside the distance of
-    their points. So cells are large in gaps between the points, and a place's cell does not depend on other places.
+    Boxes are halved along every axis, from a huge one around a point near the origin, until they are small beside the
+    distance of their points. So cells are large in gaps between the points, and a place's cell does not depend on other
+    places.
     """
     extent = points.abs().max().clamp(min=torch.finfo(points.dtype).tiny)
+    middle, tilt = (points.new_tensor(each[: points.shape[1]]) for each in (MIDDLE, TILT))
+    points, places = points - extent * middle, places - extent * middle
     corners = torch.tensor(list(product((-1, 1), repeat=points.shape[1]))).to(points)
     stack = [(torch.zeros_like(points[0]), LEVELS, torch.arange(len(places), device=places.device))]
     while stack:
         centre, level, members = stack.pop()
         half = extent * 2.0**level
-        near = (points - centre).norm(dim=1).topk(count, largest=False, sorted=False)
+        difference = points - centre
+        near = (difference.norm(dim=1) + difference @ tilt).topk(count, largest=False, sorted=False)
         if half * len(centre) ** 0.5 <= SIZE * near.values.max() or level == -LEVELS:
             yield near.indices, members
             continue
