@@ -205,7 +205,7 @@ def test_errors_are_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tran", "gp"), "unknown command 'tran'; choose from models, reproduce, evaluate, plot, train, data"),
+        (("tran", "gp"), "unknown command 'tran'; choose from models, reproduce, evaluate, plot, train, ablate, data"),
         (("--tran",), "unknown command '--tran'"),
         (("plot", "gp", "--seeds", "1"), "aenp: unknown option --seeds; did you mean --seed? See aenp plot --help"),
         (("predict", "--weight", "x"), "aenp: unknown option --weight; did you mean --weights? See aenp predict"),
@@ -217,7 +217,7 @@ def test_errors_are_one_line(
             ("data", "smoke", "--out", "x", "--num"),
             "Missing value for argument '--num'. Expected 1 values; see aenp data",
         ),
-        (("train", "pg"), "experiment must be one of era5-2d, era5-4d, era5-points-2d, gp, smoke; got 'pg'"),
+        (("train", "pg"), "experiment must be one of base, era5-2d, era5-4d, era5-points-2d, gp, smoke; got 'pg'"),
         (
             ("fit", "x", "--region", "1", "2", "3", "x"),
             "aenp: --region: expected 4 numbers from -360 to 360; got 1 2 3 x; see aenp fit --help",

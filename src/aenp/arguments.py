@@ -28,20 +28,24 @@ def number(kind: type[int] | type[float], lower: float, upper: float, count: int
 
 
 def numbers(kind: type[int] | type[float], lower: float, upper: float) -> PrimitiveConstructorSpec[Any]:
-    """An option that takes numbers within these bounds, separated by commas."""
+    """An option that takes different numbers within these bounds, separated by commas."""
 
     def read(given: list[str]) -> Any:
-        return tuple(number(kind, lower, upper).instance_from_str([each]) for each in given[0].split(","))
+        return tuple(
+            dict.fromkeys(number(kind, lower, upper).instance_from_str([each]) for each in given[0].split(","))
+        )
 
     name = kind.__name__.upper()
     return PrimitiveConstructorSpec(1, f"{name},...", read, lambda _: True, lambda value: [",".join(map(str, value))])
 
 
 def words() -> PrimitiveConstructorSpec[Any]:
-    """An option that takes words, separated by commas."""
-    return PrimitiveConstructorSpec(
-        1, "NAME,...", lambda given: tuple(given[0].split(",")), lambda _: True, lambda value: [",".join(value)]
-    )
+    """An option that takes different words, separated by commas."""
+
+    def read(given: list[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(given[0].split(",")))
+
+    return PrimitiveConstructorSpec(1, "NAME,...", read, lambda _: True, lambda value: [",".join(value)])
 
 
 def optional(metavar: str | None = None) -> Any:

@@ -48,6 +48,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ({"likelihood": aenp.NormalMixture(2)}, "a Normal likelihood"),
         ({"values": "standardised"}, "raw or centred values"),
         ({"dim_covariates": 1}, "no covariates"),
+        ({"fixed_inputs": aenp.FixedInputs(1, domain=[(-1, 1)], fourier=4, positions=False)}, "fixed inputs"),
+        ({"fixed_inputs": aenp.FixedInputs(1, periods=[1.0])}, "fixed inputs"),
     ],
 )
 def test_a_model_that_the_page_cannot_compute_is_refused(options: dict[str, Any], missing: str) -> None:
@@ -56,6 +58,13 @@ def test_a_model_that_the_page_cannot_compute_is_refused(options: dict[str, Any]
     check_known(aenp.TNP(dim_x=1, dim_y=1, **defaults))
     with pytest.raises(ValueError, match=f"only models with {missing}"):
         check_known(aenp.TNP(dim_x=1, dim_y=1, **defaults | options))
+
+
+def test_pseudo_tokens_on_a_grid_are_refused() -> None:
+    fixed = aenp.FixedInputs(dim_x=1, domain=[(-1, 1)])
+    tokens: dict[str, Any] = {"attention": "spectral", "form": "perceiver", "pseudo_tokens": "grid"}
+    with pytest.raises(ValueError, match="only models with the induced form of pseudo-tokens, on no grid"):
+        check_known(aenp.PTTNP(1, 1, dim=16, heads=2, layers=1, fixed_inputs=fixed, **tokens))
 
 
 def test_only_large_tensors_are_rounded_and_by_a_millionth_at_most() -> None:

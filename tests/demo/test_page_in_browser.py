@@ -1,5 +1,6 @@
 """The page in a real browser: its numbers are PyTorch's, and every control does what it says."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ import torch
 
 from aenp.data.gp import GibbsTasks
 from aenp.demo.page import LINE, MAP, page
+from aenp.demo.weights import facts, pack
 from aenp.experiments.gp import oracles
+from aenp.fixed_inputs import FixedInputs
+from aenp.models.tnp import TNP
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained
 from aenp.task import Task
@@ -148,11 +152,28 @@ def test_the_numbers_are_those_of_pytorch(name: str, visitor: Visitor) -> None:
     tasks = list(tasks_of(process))
     asked = [{key: getattr(task, of).flatten().tolist() for key, of in KEYS.items()} for task in tasks]
     answers = visitor.get("READY.then(() => Promise.all(a[1].map((task) => predictBoth(a[0], task))))", name, asked)
+    assert_answered(process, tasks, answers)
+
+
+def assert_answered(process: NeuralProcess, tasks: list[Task], answers: list[dict[str, Any]]) -> None:
     with torch.no_grad():
         for task, answer in zip(tasks, answers, strict=True):
             for ours, theirs in zip(process.symmetry_breaking(task), (answer["full"], answer["part"]), strict=True):
                 np.testing.assert_allclose(theirs["mean"], ours.mean.flatten(), atol=1e-4, rtol=0)
                 np.testing.assert_allclose(theirs["sd"], ours.stddev.flatten(), atol=1e-4, rtol=0)
+
+
+def test_fixed_inputs_of_less_strength_are_those_of_pytorch(visitor: Visitor) -> None:
+    torch.manual_seed(0)
+    fixed = FixedInputs(1, domain=[(-2, 2)], fourier=2, strength=0.25)
+    process = TNP(1, 1, attention="spectral", dim=16, heads=2, layers=1, fixed_inputs=fixed).eval()
+    tasks = list(tasks_of(process))
+    asked = [{key: getattr(task, of).flatten().tolist() for key, of in KEYS.items()} for task in tasks]
+    visitor.settle()
+    load = "Promise.all([0, 1].map((n) => ask('load', { facts: { model: JSON.parse(a[0]) }, weights: a[1] }, n)))"
+    predict = "Promise.all(a[2].map((task) => predictBoth('model', task)))"
+    answers = visitor.get(f"{load}.then(() => {predict})", json.dumps(facts(process)), pack([process]), asked)
+    assert_answered(process, tasks, answers)
 
 
 @pytest.mark.parametrize(("which", "oracle"), [("bayes", oracles.bayes), ("oracle", oracles.equivariant)])
@@ -193,6 +214,20 @@ def test_observations_are_added_moved_and_removed_by_pointer(visitor: Visitor) -
     hold.reset_actions()
     visitor.press("line-undo")
     assert visitor.get("line.points") == [moved]
+
+
+def test_a_long_press_that_removes_an_observation_moves_and_adds_no_other(visitor: Visitor) -> None:
+    visitor.press("line-clear")
+    visitor.click_at("line-plot", 300, 120)
+    visitor.click_at("line-plot", 700, 200)
+    kept = visitor.get("line.points[1]")
+    hold = ActionChains(visitor.driver).click_and_hold(visitor.all("#line-plot .point")[0])
+    hold.perform()
+    visitor.until(lambda: visitor.get("line.points") == [kept])
+    ActionChains(visitor.driver).move_by_offset(60, 60).perform()
+    visitor.settle()
+    hold.reset_actions()
+    assert visitor.get("line.points") == [kept]
 
 
 def test_everything_on_the_line_can_be_done_by_keyboard(visitor: Visitor) -> None:
@@ -285,6 +320,32 @@ def test_the_game_ends_with_both_scores(visitor: Visitor) -> None:
     assert np.abs(heights - [point["y"] for point in inside]).max() < 5 * GibbsTasks().noise
 
 
+@pytest.mark.parametrize(
+    ("asked", "then", "expected"),
+    [
+        ("drawSamples()", "line.points.pop(); changed()", "line.samples.length === 0"),
+        ("addByButton()", "clearLine()", "line.points.length === 0"),
+        ("randomTask()", "clearLine()", "line.points.length === 0 && line.truth === null"),
+        ("startGame()", "clearLine()", "line.game === null && byId('line-news').textContent === ''"),
+    ],
+)
+def test_late_answers_are_dropped(asked: str, then: str, expected: str, visitor: Visitor) -> None:
+    assert visitor.get(f"(async () => {{ const late = {asked}; {then}; await late; return {expected}; }})()") is True
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ("clearLine()", "line.points.length === 0 && byId('line-news').textContent === ''"),
+        ("await startGame()", "line.game.left === MEASUREMENTS && !byId('line-truth').checked"),
+    ],
+)
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_game_that_was_left_does_not_end_the_next(left: int, then: str, expected: str, visitor: Visitor) -> None:
+    play = f"await startGame(); line.game.left = {left}; const late = measure(0); {then}; await late"
+    assert visitor.get(f"(async () => {{ {play}; return {expected}; }})()") is True
+
+
 def test_the_map_is_that_of_the_field_model(visitor: Visitor) -> None:
     visitor.press("tab-map")
     stations, region = visitor.get("map.stations"), visitor.get("region()")
@@ -324,6 +385,29 @@ def test_stations_are_added_moved_set_and_carried_elsewhere(visitor: Visitor) ->
     visitor.press("map-undo")
     assert visitor.get("map.region") == 0
     assert not visitor.find("map-days").is_displayed()
+
+
+def test_a_hot_station_is_told_as_it_is(visitor: Visitor) -> None:
+    visitor.press("tab-map")
+    visitor.get("(map.stations[0].temperature = 314.2, select(0))")
+    assert visitor.find("map-temperature-out").text.startswith("314.2 K")
+
+
+def test_undo_shows_the_day_that_is_drawn(visitor: Visitor) -> None:
+    visitor.press("tab-map")
+    cells = "new Array(region().rows * region().columns)"
+    visitor.get(f"(region().days = {{ first: {cells}.fill(2900), second: {cells}.fill(2950) }}, offerDays())")
+    Select(visitor.find("map-day")).select_by_value("second")
+    for button in ("map-load", "map-clear", "map-undo"):
+        visitor.press(button)
+    assert visitor.get("map.day") == visitor.find("map-day").get_attribute("value") == "second"
+
+
+def test_every_order_of_the_cells_is_as_likely(visitor: Visitor) -> None:
+    visitor.driver.execute_script("let seed = 1; Math.random = () => (seed = (seed * 16807) % 2147483647) / 2147483647")
+    orders = visitor.get("Array.from({ length: 6000 }, () => shuffled([0, 1, 2]).join(''))")
+    counts = pd.Series(orders).value_counts()
+    assert len(counts) == 6 and counts.between(850, 1150).all()
 
 
 def test_every_control_has_a_name(visitor: Visitor) -> None:

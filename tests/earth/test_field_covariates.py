@@ -56,11 +56,12 @@ def test_tasks_hold_the_scaled_covariates_of_their_points() -> None:
             topo.std, float(TOPO.std()), rtol=1e-2
         )
         task = prepared.source.batch(4, 0, 0)
-        one = task.xt[0].numpy()
+        there = slice(None) if task.target_mask is None else task.target_mask[0]
+        one = task.xt[0, there].numpy()
         axes = list(prepared.frame.axes.values())
         at = [xr.DataArray(axis.origin + axis.unit * one[:, d], dims="p") for d, axis in enumerate(axes)]
         heights = TOPO.sel(latitude=at[0], longitude=at[1], method="nearest").values
-        assert np.allclose(topo.mean + topo.std * task.target_covariates[0, :, 0].numpy(), heights, atol=0.1)
+        assert np.allclose(topo.mean + topo.std * task.target_covariates[0, there, 0].numpy(), heights, atol=0.1)
         assert len(prepared.validation) == 4 and prepared.validation[0].dim_covariates == 2
 
 

@@ -43,6 +43,18 @@ def test_a_page_holds_its_pictures_and_loads_nothing(tmp_path: Path) -> None:
     assert not {"link", "script", "iframe"} & {tag for tag, _ in reader.tags}
 
 
+def test_pictures_are_of_the_type_and_in_the_file_that_their_name_says(tmp_path: Path) -> None:
+    (tmp_path / "a dot.svg").write_bytes(b"<svg/>")
+    (source,) = Reader(web_page("Report", [Section("# A\n\n![dot](a%20dot.svg)\n", tmp_path)])).values("img", "src")
+    assert b64decode(str(source).removeprefix("data:image/svg+xml;base64,")) == b"<svg/>"
+
+
+def test_sections_with_the_same_title_have_links_of_their_own() -> None:
+    reader = Reader(web_page("Report", [Section("# A\n"), Section("# A\n"), Section("# A 1\n")]))
+    assert reader.values("a", "href") == [f"#{name}" for name in reader.values("section", "id")]
+    assert len(set(reader.values("section", "id"))) == 3
+
+
 def test_links_lead_to_sections_whose_headings_are_one_level_lower() -> None:
     reader = Reader(web_page("Report", [Section(TEXT), Section("# Other\n")]))
     assert reader.values("a", "href") == [f"#{name}" for name in reader.values("section", "id")]

@@ -12,13 +12,14 @@ from torch.distributions import Normal
 
 from aenp.data import GibbsTasks
 from aenp.evaluation.scores import Stratum
-from aenp.experiments import Experiment, ablation, experiment_class
+from aenp.experiments import Experiment, ablation, experiment_class, kept
 from aenp.experiments.experiment import FamilySetup
 from aenp.experiments.runs import RunConfig, train_model
 from aenp.task import Task
 from aenp.training.recipe import Recipe
 
 SMALL = {"attention": "spectral", "dim": 8, "heads": 2, "layers": 1}
+CONVOLUTIONS = {"channels": 4, "layers": 3, "points_per_unit": 4.0}
 WORDS = ("ablate", "fixed-inputs", "toy_ablated", "--steps", 3, "--threads", 1, "--tasks", 4)
 
 
@@ -41,12 +42,13 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bo
 
     class Toy(Experiment):
         name, title, dim_x, norm, domain = "toy_ablated", "A toy", 1, 1, ((-2.0, 2.0),)
-        models = (("tnp", "exact"), ("tnp", "approx"))
+        models = (("tnp", "exact"), ("tnp", "approx"), ("convcnp", "exact"), ("relaxedconvcnp", "approx"))
         setups = {  # noqa: RUF012
             "cpu": {
-                "tnp": FamilySetup(
-                    Recipe(steps=3, batch_size=2), SMALL, {"num": 2, "width": 4, "domain": ((-1.0, 1.0),)}
+                family: FamilySetup(
+                    Recipe(steps=3, batch_size=2), sizes, {"num": 2, "width": 4, "domain": ((-1.0, 1.0),)}
                 )
+                for family, sizes in (("tnp", SMALL), ("convcnp", CONVOLUTIONS), ("relaxedconvcnp", CONVOLUTIONS))
             }
         }
         paper = {}  # noqa: RUF012
@@ -99,6 +101,38 @@ def test_runs_that_are_done_are_not_repeated(call: Callable[..., str], trained: 
     assert len(trained) == 5 and [line["tasks"] for line in lines()[-2:]] == [6, 6]
 
 
+def test_runs_of_other_data_are_not_taken_for_these(call: Callable[..., str], trained: list[bool]) -> None:
+    """The page tells neither where the data are, nor which border in the same words as another."""
+    for number, place in enumerate(("--data=some where", "--data=./some where", "--data=else where")):
+        call(*WORDS, "--num", "2", "--seeds", "0", "--border", "paper", place)
+        assert len(trained) == (1, 1, 2)[number]
+    page = Path("results", "ablations", "toy_ablated-fixed-inputs-paper", "README.md").read_text()
+    assert page.startswith("# Ablation in `toy_ablated`: number of fixed inputs, with the paper's border\n")
+    assert " --data DIR --steps 3 " in page and "else where" not in page
+
+
+def test_runs_are_scored_again_by_other_code(
+    call: Callable[..., str], trained: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(*WORDS, "--num", "2", "--seeds", "0")
+    before = lines()
+    monkeypatch.setattr(kept, "code_key", lambda: "other code")
+    call(*WORDS, "--num", "2", "--seeds", "0")
+    assert len(trained) == 1 and [line["settings"] for line in lines()] == [line["settings"] for line in before]
+    assert not {line["test_key"] for line in lines()} & {line["test_key"] for line in before}
+
+
+def test_without_a_family_of_the_papers_ablations_all_are_varied(
+    call: Callable[..., str], trained: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RelaxedConvCNP without fixed inputs is a ConvCNP, and a seed given twice is one run."""
+    monkeypatch.setattr(ablation, "FAMILIES", ("other",))
+    rows = call(*WORDS, "--num", "0,2", "--seeds", "0,0").splitlines()[2:6]
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == 2 * ["tnp"] + 2 * ["relaxedconvcnp"]
+    assert len(trained) == 4 and not any("±" in row for row in rows)
+    assert [line["settings"]["model"] for line in lines()[:4]] == ["tnp", "tnp", "convcnp", "relaxedconvcnp"]
+
+
 def test_a_run_that_was_cut_off_is_resumed(call: Callable[..., str], trained: list[bool]) -> None:
     Interrupted.stops.append(1)
     with pytest.raises(SystemExit, match="130"):
@@ -120,7 +154,8 @@ def test_the_page_compares_means_over_seeds_with_the_paper(call: Callable[..., s
     assert approximate[3].split(" ± ")[0] == f"{sum(scores) / 2:.3f}" and approximate[5] == "-0.25"
     assert exact[1:3] == ["0", "3"] and exact[4] == "" and exact[5] == "-0.5"
     assert printed.splitlines()[2] in page and "| oracle |" in page and "**A small budget**: 3 steps" in page
-    assert "`aenp ablate fixed-inputs toy_ablated --steps 3 --threads 1 --tasks 4 --num 0,2 --seeds 0,1`" in page
+    command = "aenp ablate fixed-inputs toy_ablated --num 0,2 --seeds 0,1 --steps 3 --threads 1 --tasks 4 --test-seed 1"
+    assert f"`{command}`" in page
     assert (out / "scores.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -136,16 +171,16 @@ def test_dropout_and_border_are_varied_alike(
 
 
 def test_every_kind_of_run_has_a_directory_of_its_own() -> None:
-    """The same settings have the same one, in whichever ablation, wherever the data are."""
+    """The same settings and data have the same one, in whichever ablation."""
     runs = [
-        RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, data="here"),
+        RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2),
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, data="there"),
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, seed=1),
         RunConfig("gp", "tnp", "approx", minutes=9.0, num_fixed=2),
         RunConfig("gp", "tnp", "approx", steps=9, num_fixed=2, border="paper"),
     ]
     names = [ablation._name(run) for run in runs]
-    assert names[0] == names[1] == "tnp-approx_steps-9_num-fixed-2" and len(set(names)) == 4
+    assert names[0] == "tnp-approx_steps-9_num-fixed-2" and len(set(names)) == 5
 
 
 def test_runs_may_change_the_fixed_inputs_and_the_group() -> None:
@@ -168,6 +203,9 @@ def test_runs_may_change_the_fixed_inputs_and_the_group() -> None:
         (("ablate", "border", "gp", "--border", "paper"), "--border is for `aenp ablate fixed-inputs or dropout`"),
         (("ablate", "fixed-inputs", "gp", "--num", "1,x"), "expected a whole number from 0 to 10000; got x"),
         (("ablate", "dropout", "gp", "--dropout", "2"), "expected a number from 0 to 1; got 2"),
+        (("ablate", "fixed-inputs", "base"), "base has no approximate models"),
+        (("ablate", "border", "smoke"), "the fixed inputs of convcnp in smoke have one border only"),
+        (("ablate", "dropout", "era5-4d", "--border", "paper"), "of pttnp in era5-4d have one border only"),
         (("ablate", "dropout", "gp", "--models", "cnp"), "gp has approximate models of tnp, convcnp"),
         (
             ("train", "gp", "--model", "tnp", "--symmetry", "exact", "--num-fixed", "3"),

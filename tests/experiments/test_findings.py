@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,25 +89,62 @@ def test_the_papers_numbers_stand_beside_ours_where_it_has_them() -> None:
     assert [round(case.paper, 3) for case in collapsed.cases] == [-0.943]
 
 
+def ablation(folder: Path, *runs: tuple[dict[str, Any], float, float], **tests: int) -> None:
+    """Adds runs with these settings and scores, inside and outside, to the results in a folder."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "results.jsonl").open("a") as file:
+        for line in [
+            {"settings": {}, "scores": {}},
+            *(
+                {
+                    "settings": {"model": "tnp", "symmetry": "approx", "seed": seed, **settings},
+                    "scores": {INSIDE: {"loglik": {"mean": inside}}, OUTSIDE: {"loglik": {"mean": outside}}},
+                }
+                for settings, inside, outside in runs
+                for seed in (0, 1)
+            ),
+        ]:
+            file.write(json.dumps({**line, "tasks": 4, "test_seed": 1, **tests}) + "\n")
+
+
+def inputs(*scores: float | None, **settings: Any) -> list[tuple[dict[str, Any], float, float]]:
+    """Runs with 0, 1, 2, … fixed inputs and these scores inside."""
+    every = [({"symmetry": "exact"} if not n else {"num_fixed": n}, score) for n, score in enumerate(scores)]
+    return [({**each, **settings}, score, 0.0) for each, score in every if score is not None]
+
+
 @pytest.mark.parametrize(("first", "holds"), [(0.9, "holds"), (0.2, "does not hold here")])
 def test_ablations_show_what_few_fixed_inputs_and_dropout_are_worth(first: float, holds: str, tmp_path: Path) -> None:
-    """Of the whole gain with 16 fixed inputs, one has 90 % or 20 %; dropout gains outside, or costs there."""
-    runs = {
-        "gp-fixed-inputs": [({"num_fixed": 16}, 1.0, 0.0), ({}, 0.0, 0.0), ({"num_fixed": 1}, first, 0.0)],
-        "gp-dropout": [({"dropout": 0.0}, 0.0, 0.5), ({"dropout": 0.5}, 0.0, first)],
-    }
-    for folder, lines in runs.items():
-        written = [{"settings": {}, "scores": {}}] + [
-            {
-                "settings": {"model": "tnp", "seed": seed, **settings},
-                "scores": {INSIDE: {"loglik": {"mean": inside}}, OUTSIDE: {"loglik": {"mean": outside}}},
-            }
-            for settings, inside, outside in lines
-            for seed in (0, 1)
-        ]
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+    """Of the whole gain with two fixed inputs, one has 90 % or 20 %; dropout gains outside, or costs there."""
+    ablation(tmp_path / "gp-fixed-inputs", *reversed(inputs(0.0, first, 1.0)))
+    ablation(tmp_path / "gp-dropout", ({"dropout": 0.0}, 0.0, 0.5), ({"dropout": 0.5}, 0.0, first))
     every = findings([], THEORY, tmp_path)
     assert [finding.verdict.split(" ", 1)[1] for finding in every[7:9]] == [holds, holds]
     assert [case.number for case in every[7].cases] == [pytest.approx(first)]
     assert [case.number for case in every[8].cases] == [pytest.approx(first - 0.5)]
+
+
+def test_runs_of_other_budgets_and_of_other_test_tasks_are_cases_of_their_own(tmp_path: Path) -> None:
+    """The exact model belongs to every border, and that of RelaxedConvCNP is a ConvCNP."""
+    folder = tmp_path / "gp-fixed-inputs"
+    ablation(folder, *inputs(0.0, 0.75, 1.0, steps=9))
+    ablation(folder, *inputs(9.0, 9.25, 10.0, steps=99))
+    ablation(folder, *inputs(5.0, 5.5, 6.0, steps=9), test_seed=2)
+    ablation(folder, *inputs(None, 0.625, 1.0, steps=9, border="paper"))
+    ablation(folder, *inputs(None, 1.0, 4.0, model="relaxedconvcnp"), *inputs(0.0, model="convcnp"))
+    ablation(tmp_path / "gp-dropout", ({"dropout": 0.0}, 0.0, 0.5), ({"dropout": 0.5, "steps": 9}, 0.0, 0.75))
+    *_, first, dropped, _ = findings([], THEORY, tmp_path)
+    assert [case.number for case in first.cases] == pytest.approx([0.75, 0.25, 0.5, 0.625, 0.25])
+    assert not dropped.cases
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"),
+    [((0.0, 1.0), []), ((0.0, None, 1.0, 2.0), []), ((None, 1.0, 2.0), []), ((1.0, 0.5, 0.75), [False])],
+)
+def test_one_fixed_input_is_judged_beside_none_and_more(
+    scores: tuple[float | None, ...], shown: list[bool], tmp_path: Path
+) -> None:
+    """Without any of these nothing is measured; where none gain anything, one does not either."""
+    ablation(tmp_path / "gp-fixed-inputs", *inputs(*scores))
+    assert [case.holds for case in findings([], THEORY, tmp_path)[7].cases] == shown

@@ -61,13 +61,13 @@ def test_without_data_the_error_says_how_to_make_them(
 
 
 def test_paper_sizes() -> None:
-    """Appendix E.2: 128 pseudo-tokens, nine layers, D_z = 128, 8 heads; a U-Net; C8 with 128 channels."""
+    """Appendix E.2: 128 pseudo-tokens, nine layers, D_z = 128, 8 heads; a U-Net; C8 with 16 fields, 128 channels."""
     pttnp = Smoke().model("pttnp", "approx", "paper")
     assert (pttnp.dim, pttnp.heads, len(pttnp.pseudo_values), len(pttnp.read_context)) == (128, 8, 128, 9)
     convcnp = Smoke().model("convcnp", "approx", "paper")
     assert (convcnp.fixed_inputs.num, convcnp.fixed_inputs.dropout) == (16, 0.5)
     assert [convcnp.arguments[size] for size in ("channels", "growth", "layers", "kernel")] == [16, 2, 9, 9]
     equivcnp = Smoke().model("equivcnp", "exact", "paper")
-    assert [equivcnp.arguments[size] for size in ("group", "channels", "layers", "kernel")] == ["C8", 128, 9, 9]
+    assert [equivcnp.arguments[size] for size in ("group", "channels", "layers", "kernel")] == ["C8", 16, 9, 9]
     recipe = Smoke.setups["paper"]["convcnp"].recipe
     assert (recipe.learning_rate, recipe.batch_size, recipe.clip) == (5e-4, 16, 0.5)

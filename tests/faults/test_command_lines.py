@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 NO_NUMBER = ("", "x", "nan", "-inf", "1,5", "0x10", "1e", "-1")
 NO_SEED = (*NO_NUMBER, "1.5", "inf", "1" + 40 * "0")
 NO_COUNT = (*NO_SEED, "0")
+NO_LIST = tuple(value for value in NO_SEED if "," not in value)
 NO_AMOUNT = (*NO_NUMBER, "0", "inf", "1e300", "1e400")
 NO_NAME = ("x", "TNP", "none,exact", "\N{SNOWMAN}")
 NO_MODEL = ("nothing.safetensors", "", "directory", "binary.nc", "cut.safetensors", "foreign.safetensors", "field.nc")
@@ -94,6 +95,27 @@ LINES = {
             "era5-2d --model pttnp --symmetry exact --steps 1 --threads 1 --data directory --out new/run",
             {"--data": ("nothing", "text.csv", "directory")},
         ),
+    ],
+    "ablate": [
+        Line(
+            "fixed-inputs gp --models tnp --num 1 --seeds 0 --steps 1 --tasks 1 --out new/page --runs new/runs",
+            {
+                "": (*NO_NAME, "", "gp"),
+                "--models": (*NO_NAME, "", "tnp,x"),
+                "--num": (*NO_LIST, "0,-1"),
+                "--seeds": (*NO_LIST, "0,x"),
+                "--dropout": ("0.5", "x", "2"),
+                "--border": NO_NAME,
+                "--split": NO_NAME,
+                "--steps": NO_COUNT,
+                "--minutes": NO_AMOUNT,
+                "--threads": NO_COUNT,
+                "--tasks": NO_COUNT,
+                "--test-seed": NO_SEED,
+                "--out": NO_DIRECTORY,
+                "--runs": NO_DIRECTORY,
+            },
+        )
     ],
     "evaluate": [
         Line(
@@ -183,6 +205,18 @@ LINES = {
             },
         )
     ],
+    "test-symmetry": [
+        Line(
+            "field.nc --family pttnp --steps 1 --out new/symmetry",
+            {
+                **{name: FITTED[name] for name in FITTED if name not in ("--symmetry", "--period")},
+                "--approximate": (*NO_MODEL, "process.safetensors", "model.safetensors"),
+                "--exact": ("model.safetensors",),
+                "--tasks": NO_COUNT,
+            },
+        )
+    ],
+    "demo": [Line("--out new/demo.html", {"--out": NO_FILE, "--data": ("nothing", "text.csv", "directory")})],
     "models": [Line("")],
     "families": [Line("--tasks 1 --seed 1", {"--tasks": NO_COUNT, "--seed": NO_SEED})],
     "theory": [Line("--out new", {"--out": NO_DIRECTORY})],
@@ -219,7 +253,7 @@ def wrong_line(random: Random) -> list[str]:
     elif fault == "no value" and options and command != "plot":  # whose --weights may be none
         option = random.choice(options)
         rest = [*without(words, option), option]
-    elif fault == "too little" and words and command not in ("families", "theory"):
+    elif fault == "too little" and words and command not in ("demo", "families", "reproduce", "theory"):
         rest = words[2:] if words[0].startswith("--") else words[1:]
     elif fault == "command":
         return [misspelt(command, random), *words]
@@ -303,6 +337,10 @@ def contents(place: Path) -> dict[str, tuple[int, int]]:
 
 def is_one_line(text: str) -> bool:
     return text.startswith("aenp: ") and text.endswith("\n") and len(text.splitlines()) == 1
+
+
+def test_every_command_has_its_lines() -> None:
+    assert LINES.keys() == cli.COMMANDS.keys()
 
 
 @pytest.mark.parametrize("words", WRONG, ids=lambda words: " ".join(words)[:100])

@@ -29,17 +29,27 @@ def test_targets_far_from_the_context_get_the_prediction_without_one():
     assert differs(model(task), model(far))
 
 
-def test_predictions_are_continuous_where_a_token_comes_into_sight():
-    """As a target moves past a token, and as a context point that leaves the mean in its place does."""
+def test_predictions_are_continuous_where_a_token_comes_into_sight_on_the_same_grid():
+    """As a target moves past a token, and as a context point inside does that leaves the mean in its place."""
     model = build("pttnp-exact-grid", 1).double()
-    xc = torch.tensor([[-1.7, 0.4, 1.3]], dtype=torch.float64).unsqueeze(-1)
-    y = torch.tensor([[[1.0, -1.0], [0.5, 2.0], [-2.0, 0.3]]], dtype=torch.float64)
+    xc = torch.tensor([[[-1.7], [-1.0], [0.0], [1.0], [1.7]]], dtype=torch.float64)
+    y = torch.tensor([[[1.0, -1.0], [0.5, 2.0], [-2.0, 0.3], [0.1, -0.4], [1.5, 0.2]]], dtype=torch.float64)
     xt = torch.tensor([[[-1.0], [0.0], [1.0], [0.3]]], dtype=torch.float64)
     before, after = model(xc, y, xt - 1e-7), model(xc, y, xt + 1e-7)
     torch.testing.assert_close(before.mean, after.mean, rtol=0, atol=1e-4)
-    edges = torch.tensor([[[-1.0], [0.0], [1.0]]], dtype=torch.float64)
-    moved = torch.tensor([[[1.0], [0.0], [-1.0]]], dtype=torch.float64) * 1e-7
-    torch.testing.assert_close(model(edges - moved, y, xt).mean, model(edges + moved, y, xt).mean, rtol=0, atol=1e-4)
+    moved = torch.tensor([[[0.0], [1.0], [0.0], [-1.0], [0.0]]], dtype=torch.float64) * 1e-7
+    torch.testing.assert_close(model(xc - moved, y, xt).mean, model(xc + moved, y, xt).mean, rtol=0, atol=1e-4)
+
+
+def test_the_grid_grows_where_the_outermost_point_leaves_its_cell():
+    """A thousandth of a cell later, so that round-off decides nothing; there, predictions jump."""
+    model = build("pttnp-exact-grid", 1).double()
+    y = torch.tensor([[[1.0, -1.0], [0.5, 2.0]]], dtype=torch.float64)
+    xt = torch.tensor([[[0.3]]], dtype=torch.float64)
+    below, above = (torch.tensor([[[-edge], [edge]]], dtype=torch.float64) for edge in (1.001 - 1e-7, 1.001 + 1e-7))
+    sizes = [model.encode(Task(xc, y, xt)).lattice.shape for xc in (-below, below, -above, above)]
+    assert sizes == [(5,), (5,), (7,), (7,)]
+    assert differs(model(above, y, xt), model(below, y, xt))
 
 
 def test_four_dimensions_and_a_spacing_for_each():

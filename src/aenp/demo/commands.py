@@ -26,8 +26,9 @@ def demo(
         open_: show the page in a browser.
     """
     check_place(out)
+    text = page(data)
     with written_whole(out) as temporary:
-        temporary.write_text(page(data), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
     print(f"Wrote {out}, {out.stat().st_size / 1e6:.1f} MB")
     if open_:
         webbrowser.open(out.resolve().as_uri())

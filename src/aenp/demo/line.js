@@ -263,25 +263,28 @@ function measured(truth, x) {
 
 const anywhere = (half) => half * (2 * Math.random() - 1);
 
-/** Starts from a new truth around `centre` with `count` observations of it. */
+/** Starts from a new truth around `centre` with `count` observations of it; false if something else began meanwhile. */
 async function newTask(centre, count) {
   lineHistory.remember();
+  const beginning = begin();
   const truth = await drawTruth(centre);
+  if (beginning !== beginnings) return false;
   const places = Array.from({ length: count }, () => anywhere(SOURCE.width / 2));
   const points = places.map((x) => ({ x, y: measured(truth, x) }));
   Object.assign(line, { points, shift: centre, truth });
   byId("line-shift").value = centre;
+  return true;
 }
 
 async function randomTask() {
-  endGame();
-  await newTask(Math.round(20 * anywhere(HALF)) / 20, 3 + Math.floor(18 * Math.random()));
-  await changed();
+  if (await newTask(Math.round(20 * anywhere(HALF)) / 20, 3 + Math.floor(18 * Math.random()))) await changed();
 }
 
 async function drawSamples() {
   const request = { model: byId("line-model").value, task: lineTask(), count: 2, fixed: true };
+  const before = line.samples;
   const drawn = await Promise.all([0, 1].map((n) => ask("samples", request, n)));
+  if (line.samples !== before) return; // the observations have changed
   line.samples = drawn.flat();
   drawLine();
 }
@@ -289,7 +292,7 @@ async function drawSamples() {
 // The game: five measurements of a hidden truth, against a rival that measures where the model is least certain
 
 async function startGame() {
-  await newTask(Math.round(20 * anywhere(2)) / 20, 2);
+  if (!(await newTask(Math.round(20 * anywhere(2)) / 20, 2))) return;
   line.game = { truth: line.truth, start: line.points.slice(), left: MEASUREMENTS };
   byId("line-truth").checked = false;
   tellGame(`The truth is hidden. You have ${MEASUREMENTS} measurements: click where one would tell most.`);
@@ -298,9 +301,13 @@ async function startGame() {
 
 const tellGame = (text) => { byId("line-news").textContent = text; };
 
-function endGame() {
+let beginnings = 0;
+
+/** Ends the game and whatever waits for a new truth; returns the number of what begins now. */
+function begin() {
   line.game = null;
   tellGame("");
+  return ++beginnings;
 }
 
 async function measure(x) {
@@ -309,13 +316,15 @@ async function measure(x) {
   const left = --game.left;
   line.points.push({ x, y: measured(game.truth, x) });
   await changed();
+  if (line.game !== game) return;
   if (left) {
     const rest = `${left} measurement${left === 1 ? "" : "s"} left`;
     tellGame(`${rest}. Mean log-likelihood of the truth now: ${gameScore()}.`);
     return;
   }
   const [mine, rival] = [gameScore(), await playRival(game)];
-  endGame();
+  if (line.game !== game) return;
+  line.game = null;
   byId("line-truth").checked = true;
   tellGame(`Your measurements: log-likelihood ${mine}. Measuring where the model is least certain: ${told(rival, 3)}.`);
   drawLine();
@@ -348,19 +357,19 @@ async function addPoint(x, y) {
 async function addByButton() {
   const x = line.points.length ? anywhere(3) : 0;
   await addPoint(x, latest ? latest.full.mean[Math.round(((x + HALF) / (2 * HALF)) * (TARGETS.length - 1))] : 0);
-  byId("line-plot").querySelector(".points").lastElementChild.focus();
+  byId("line-plot").querySelector(".points").lastElementChild?.focus();
 }
 
 function clearLine() {
   lineHistory.remember();
-  endGame();
+  begin();
   Object.assign(line, { points: [], truth: null });
   changed();
 }
 
 function startLine() {
   byId("line-model").replaceChildren(...FACTS.line.map((name) => new Option(name, name)));
-  byId("line-plot").addEventListener("click", ({ clientX, clientY }) => {
+  onClick(byId("line-plot"), ({ clientX, clientY }) => {
     const [box, at] = [byId("line-plot").getBoundingClientRect(), layout()];
     if (clientY - box.top < at.top + at.main + 15) addPoint(at.toX(clientX - box.left), at.toY(clientY - box.top));
   });
@@ -369,7 +378,7 @@ function startLine() {
     line.shift = Number(target.value);
     changed();
   });
-  const clicks = { add: addByButton, undo: () => { endGame(); lineHistory.undo(); }, clear: clearLine,
+  const clicks = { add: addByButton, undo: () => { begin(); lineHistory.undo(); }, clear: clearLine,
     random: randomTask, samples: drawSamples, game: startGame };
   for (const [name, run] of Object.entries(clicks)) byId(`line-${name}`).addEventListener("click", run);
   for (const name of ["model", "bayes", "oracle"]) byId(`line-${name}`).addEventListener("change", changed);

@@ -19,6 +19,7 @@ const mapHistory = makeHistory(
     Object.assign(map, state, { selected: null });
     byId("map-region").value = map.region;
     offerDays();
+    if (map.day) byId("map-day").value = map.day;
     changedMap();
   },
 );
@@ -132,7 +133,7 @@ function makePanel(first) {
   const overlay = draw(sheet, "svg", label);
   draw(overlay, "g", { class: "land" });
   draw(overlay, "g", { class: "stations" });
-  if (first) overlay.addEventListener("click", addByClick);
+  if (first) onClick(overlay, addByClick);
   return panel;
 }
 
@@ -351,7 +352,7 @@ function addByClick({ clientX, clientY, currentTarget }) {
 async function addStationByButton() {
   const { rows, columns, step } = region();
   await addStation(step * Math.floor(rows * Math.random()), step * Math.floor(columns * Math.random()));
-  byId("map-plot").querySelector(".stations").lastElementChild.focus();
+  byId("map-plot").querySelector(".stations").lastElementChild?.focus();
 }
 
 function clearMap() {
@@ -381,12 +382,22 @@ function offerDays() {
   byId("map-day").replaceChildren(...days.map((day) => new Option(day, day)));
 }
 
+/** The values in a random order, every one as likely as another. */
+function shuffled(values) {
+  const mixed = [...values];
+  for (let i = mixed.length - 1; i > 0; i--) {
+    const j = Math.floor((i + 1) * Math.random());
+    [mixed[i], mixed[j]] = [mixed[j], mixed[i]];
+  }
+  return mixed;
+}
+
 /** Makes some cells of a real day the stations. */
 function loadDay() {
   mapHistory.remember();
   Object.assign(map, { day: byId("map-day").value, selected: null });
   const values = dayValues();
-  const known = [...values.keys()].filter((i) => values[i] !== null).sort(() => Math.random() - 0.5);
+  const known = shuffled([...values.keys()].filter((i) => values[i] !== null));
   const { columns, step } = region();
   map.stations = known.slice(0, Number(byId("map-cells").value)).map((i) => ({
     latitude: step * Math.floor(i / columns),

@@ -186,7 +186,7 @@ function attend(model, name, z, context, x, contextX) {
 
 // Fixed inputs
 
-/** h + W t(x), in place: t is zero for points outside the domain, or at all where `fixed` is false. */
+/** h + strength · W t(x), in place: t is zero for points outside the domain, or at all where `fixed` is false. */
 function inject(model, h, x, fixed) {
   const dim = model.domain.length;
   const inside = [];
@@ -195,7 +195,7 @@ function inject(model, h, x, fixed) {
   }
   const added = linear(model, "inject.mix", mlp(model, "fixed_inputs.mlp", placeFeatures(model, x, inside)));
   inside.forEach((n, i) => {
-    for (let c = 0; c < h.cols; c++) h.data[n * h.cols + c] += added.data[i * h.cols + c];
+    for (let c = 0; c < h.cols; c++) h.data[n * h.cols + c] += model.strength * added.data[i * h.cols + c];
   });
   return h;
 }

@@ -92,7 +92,11 @@ function makeMovable(marker, plot, { start, to, by, remove }) {
     marker.setPointerCapture(event.pointerId);
     moved = false;
     start();
-    press = setTimeout(() => moved || remove(), LONG_PRESS);
+    press = setTimeout(() => {
+      if (moved) return;
+      marker.dragged = null;
+      remove();
+    }, LONG_PRESS);
     marker.dragged = [event.clientX, event.clientY];
   });
   marker.addEventListener("pointermove", (event) => {
@@ -118,6 +122,13 @@ function makeMovable(marker, plot, { start, to, by, remove }) {
     if (step) by(...step.map((value) => value * (event.shiftKey ? 5 : 1)));
     else remove();
   });
+}
+
+/** Calls `run` for each click on a plot that did not begin on a marker, from which the pointer may have moved. */
+function onClick(plot, run) {
+  let onMarker = false;
+  plot.addEventListener("pointerdown", ({ target }) => { onMarker = target.classList.contains("point"); }, true);
+  plot.addEventListener("click", (event) => onMarker || run(event));
 }
 
 // Undo

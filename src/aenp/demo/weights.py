@@ -33,6 +33,7 @@ def facts(process: NeuralProcess) -> dict[str, Any]:
         "values": process.values,
         "minScale": process.likelihood.min_scale,
         "domain": process.fixed_inputs.domain,
+        "strength": process.fixed_inputs.strength,
         "tensors": {name: list(value.shape) for name, value in process.state_dict().items()},
     }
     if isinstance(process, ConvCNP):
@@ -50,11 +51,14 @@ def check_known(process: NeuralProcess) -> None:
         "a Normal likelihood": isinstance(process.likelihood, Normal),
         "raw or centred values": process.values in ("raw", "centred"),
         "no covariates": process.dim_covariates == 0,
-        "fixed inputs with a bounded domain, a sharp edge and no periods, added to the channels": fixed is not None
-        and bool(np.isfinite(fixed.domain).all())
-        and not (fixed.taper or fixed.concatenate or any(fixed.periods)),
+        "fixed inputs of positions with a bounded domain, a sharp edge and no periods, added to the channels": (
+            fixed is not None
+            and fixed.positions
+            and bool(np.isfinite(fixed.domain).all())
+            and not (fixed.taper or fixed.concatenate or any(fixed.periods))
+        ),
         "spectral attention": getattr(process, "attention", "spectral") == "spectral",
-        "the induced form of pseudo-tokens": getattr(process, "form", "induced") == "induced",
+        "the induced form of pseudo-tokens, on no grid": getattr(process, "form", "induced") == "induced",
         "a U-Net on the line, off the grid": not isinstance(process, ConvCNP)
         or (isinstance(process.network, UNet) and process.dim_x == 1 and not process.on_grid),
     }

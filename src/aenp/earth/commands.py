@@ -68,12 +68,12 @@ def interpolate(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         prediction = interpolated(observed, target, "value", quantiles, samples, seed, sys.stderr.isatty()).load()
+    shore = None if plot is None or coast is None else read_coast(coast, prediction, observed)
     for each in caught:
         print(f"aenp: {each.message}", file=sys.stderr)
     if out is not None:
         print(write_prediction(prediction, out))
     if plot is not None:
-        shore = None if coast is None else read_coast(coast, prediction, observed)
         print(map_prediction(prediction, observed, plot, shore))
 
 

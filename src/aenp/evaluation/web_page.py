@@ -4,7 +4,9 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mimetypes import guess_type
 from pathlib import Path
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -61,7 +63,8 @@ class Section:
 
 def web_page(title: str, sections: Sequence[Section]) -> str:
     """One HTML page of all sections, with links to each; wide tables scroll, and pictures are part of the page."""
-    names = [re.sub(r"\W+", "-", section.title.lower()).strip("-") for section in sections]
+    titles = [re.sub(r"\W+", "-", section.title.lower()).strip("-") for section in sections]
+    names = [f"{number}-{title}" for number, title in enumerate(titles)]
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     markdown.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
@@ -83,5 +86,7 @@ def _lower_heading(token: Token) -> None:
 
 def _embed_pictures(token: Token, folder: Path) -> None:
     for child in token.children or []:
-        if child.type == "image" and (file := folder / str(child.attrs["src"])).is_file():
-            child.attrs["src"] = f"data:image/png;base64,{b64encode(file.read_bytes()).decode()}"
+        if child.type == "image" and (file := folder / unquote(str(child.attrs["src"]))).is_file():
+            child.attrs["src"] = (
+                f"data:{guess_type(file.name)[0] or 'image/png'};base64,{b64encode(file.read_bytes()).decode()}"
+            )

@@ -1,15 +1,15 @@
 """Ablations: models that differ in one choice, each trained with several seeds, beside the paper's scores."""
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from rich.console import Console
 from tyro.conf import Positional
@@ -19,7 +19,8 @@ from aenp.arguments import Count, File, Seed, Text, check_place, numbers, option
 from aenp.evaluation.scores import Stratum, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments import Experiment, experiment_class
-from aenp.experiments.experiment import process_of
+from aenp.experiments.experiment import exact_counterpart, key, process_of
+from aenp.experiments.kept import tasks_key
 from aenp.experiments.runs import ExperimentName, RunConfig, WholeNumber, train_model
 from aenp.process import NeuralProcess
 from aenp.saving import load, written_whole
@@ -30,8 +31,8 @@ Value = int | float | str
 FAMILIES = ("tnp", "convcnp")
 "The families of the paper's ablations."
 NUM, DROPOUT, BORDERS = (0, 1, 2, 4, 8, 16), (0.0, 0.1, 0.5), ("ours", "paper")
-UNTOLD = ("experiment", "data", "threads")
-"Settings that do not tell two runs of an ablation apart, or are nobody else's business."
+UNTOLD = ("experiment", "threads")
+"Settings that do not tell two runs of an ablation apart."
 
 TITLES = {"fixed-inputs": "number of fixed inputs", "dropout": "dropout of the fixed inputs", "border": "border"}
 SYMBOLS = {"fixed-inputs": "B", "dropout": "p", "border": "border"}
@@ -47,7 +48,7 @@ Outside their domain the fixed inputs are zero. The paper's domain is the whole 
 them is only ever trained by dropout. Ours is smaller: near its edge the model sees in training what is beyond.""",
 }
 PAGE = """\
-# Ablation in `{name}`: {title}
+# Ablation in `{name}`: {title}{border}
 
 Written by `{command}`, aenp {version}.
 {budget} for each run, where the paper has 500,000 steps on a GPU.
@@ -67,7 +68,7 @@ equivariant part.
 
 @dataclass(frozen=True)
 class TestSets:
-    """An experiment's test tasks, made when a model is scored.
+    """An experiment's test tasks, made when they are needed.
 
     Args:
         experiment: what is tested.
@@ -82,6 +83,13 @@ class TestSets:
     @cached_property
     def strata(self) -> dict[str, list[Stratum]]:
         return self.experiment.tests(self.tasks, self.seed)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What tells scores on these tasks from others: their number and seed, and a hash of them and of our code."""
+        every = [stratum for strata in self.strata.values() for stratum in strata]
+        digest = tasks_key(every, experiment=self.experiment.name, norm=self.experiment.norm)
+        return {"tasks": self.tasks, "test_seed": self.seed, "test_key": digest}
 
     def scores(self, model: NeuralProcess) -> dict[str, Any]:
         """The model's scores on each test set, as JSON values."""
@@ -104,7 +112,7 @@ class Results:
 
     Args:
         file: where the lines are.
-        tests: the test tasks; lines of other tasks are left alone.
+        tests: the test tasks; lines of others are left alone, and those that other code has scored are replaced.
     """
 
     def __init__(self, file: Path, tests: TestSets) -> None:
@@ -113,16 +121,27 @@ class Results:
 
     def of(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """The line of a run with these settings, or of the oracles, which have none."""
-        same = {"settings": dict(settings), "tasks": self.tests.tasks, "test_seed": self.tests.seed}
+        same = {"settings": dict(settings), **self.tests.facts}
         return next((line for line in self.lines if same.items() <= line.items()), None)
 
     def add(self, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         """Writes a line, and returns it."""
-        line = {"settings": dict(settings), "tasks": self.tests.tasks, "test_seed": self.tests.seed, **facts}
-        self.lines.append(line)
+        line = {"settings": dict(settings), **self.tests.facts, **facts}
+        others = [
+            old for old in self.lines if any(old[name] != line[name] for name in ("settings", "tasks", "test_seed"))
+        ]
+        self.lines = [*others, line]
         with written_whole(self.file) as temporary:
             temporary.write_text("".join(json.dumps(each) + "\n" for each in self.lines))
         return line
+
+
+class Run(NamedTuple):
+    """A run in an ablation: the family that it stands for, the value that it has, and what is trained."""
+
+    family: str
+    value: Value
+    config: RunConfig
 
 
 def ablate(
@@ -170,30 +189,36 @@ def ablate(
     check_place(runs, is_directory=True)
     declared = experiment_class(experiment)(None if data is None else Path(data), split)
     known = [family for family, symmetry in declared.models if symmetry == "approx"]
+    if not known:
+        raise ValueError(f"{experiment} has no approximate models, which alone have fixed inputs; choose another")
     if unknown := set(models) - set(known):
         raise ValueError(f"{experiment} has approximate models of {', '.join(known)}; got {', '.join(unknown)}")
-    families = models or tuple(family for family in FAMILIES if family in known)
-    common: dict[str, Any] = {"data": data, "split": split, "steps": steps, "minutes": minutes, "threads": threads}
+    families = models or tuple(family for family in FAMILIES if family in known) or tuple(known)
+    if what == "border" or border == "paper":
+        _check_border(declared, families)
     values = _values(what, num, dropout, border)
+    common: dict[str, Any] = {"data": data, "split": split, "steps": steps, "minutes": minutes, "threads": threads}
     if border is not None:
         common["border"] = border
-    configs = [
-        RunConfig(experiment, family, seed=seed, **common | _choice(what, value))
+    every = [
+        Run(family, value, RunConfig(experiment, seed=seed, **common | _choice(what, family, value)))
         for seed in seeds
         for family in families
         for value in values
     ]
     results = Results(out / "results.jsonl", TestSets(declared, tasks, test_seed))
-    for number, config in enumerate(configs, start=1):
+    for number, (_, _, config) in enumerate(every, start=1):
         if results.of(_settings(config)) is None:
-            Console(stderr=True).print(f"run {number} of {len(configs)}: {_name(config)}")
+            Console(stderr=True).print(f"run {number} of {len(every)}: {_name(config)}")
             _train_and_score(runs / experiment / _name(config), config, results)
     if results.of({}) is None:
         results.add({}, {"scores": results.tests.oracles()})
-    page = Page(what, configs, results)
+    page = Page(what, every, results)
     page.draw(out / "scores.png")
+    varied = {"models": models, "num": num, "dropout": dropout, "seeds": seeds}
+    options = {**varied, **common, "tasks": tasks, "test_seed": test_seed}
     with written_whole(out / "README.md") as temporary:
-        temporary.write_text(page.text(re.sub(r"--data \S+", "--data DIR", shlex.join(["aenp", *sys.argv[1:]]))))
+        temporary.write_text(page.text(_command(what, experiment, options)))
     print(page.table())
     print(out / "README.md")
 
@@ -209,22 +234,41 @@ def _values(what: What, num: tuple[int, ...], dropout: tuple[float, ...], border
     return values[what]
 
 
-def _choice(what: What, value: Any) -> dict[str, Any]:
+def _check_border(experiment: Experiment, families: Sequence[str]) -> None:
+    """Raises an error if the fixed inputs of a family cannot end both at the paper's border and at another."""
+    for family in families:
+        fixed_inputs = experiment.setups["cpu"][family].fixed_inputs
+        if "domain" not in fixed_inputs or "periods" in fixed_inputs:
+            raise ValueError(
+                f"the fixed inputs of {family} in {experiment.name} have one border only; "
+                "vary their number or their dropout, without --border"
+            )
+
+
+def _choice(what: What, family: str, value: Any) -> dict[str, Any]:
     """The settings of a run with this value."""
-    if what == "fixed-inputs":
-        return {"symmetry": "approx", "num_fixed": value} if value else {"symmetry": "exact", "border": "ours"}
-    return {"symmetry": "approx", what: value}
+    if what == "fixed-inputs" and not value:
+        exact, _, symmetry = exact_counterpart(key(family, "approx")).rpartition("-")
+        return {"model": exact, "symmetry": symmetry, "border": "ours"}
+    return {"model": family, "symmetry": "approx", "num_fixed" if what == "fixed-inputs" else what: value}
 
 
-def _value(what: What, config: RunConfig) -> Value:
-    """The value that a run has."""
-    if what == "fixed-inputs":
-        return config.num_fixed or 0
-    return config.border if what == "border" else float(config.dropout)  # type: ignore[arg-type]
+def _command(what: What, experiment: str, options: Mapping[str, Any]) -> str:
+    """The command with these options, where they are given; where the data are is nobody else's business."""
+    words = ["aenp", "ablate", what, experiment]
+    for name, value in options.items():
+        if value not in (None, ()):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += [f"--{name.replace('_', '-')}", "DIR" if name == "data" else text]
+    return shlex.join(words)
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    return {name: value for name, value in config.changed().items() if name not in UNTOLD}
+    """The settings that tell a run from others, with a hash of where its data are."""
+    settings = {name: value for name, value in config.changed().items() if name not in UNTOLD}
+    if config.data is not None:
+        settings["data"] = sha256(str(Path(config.data).resolve()).encode()).hexdigest()[:8]
+    return settings
 
 
 def _name(config: RunConfig) -> str:
@@ -254,18 +298,19 @@ class Page:
 
     Args:
         what: what is varied.
-        configs: the runs.
+        runs: what was trained.
         results: their scores.
     """
 
-    def __init__(self, what: What, configs: Sequence[RunConfig], results: Results) -> None:
+    def __init__(self, what: What, runs: Sequence[Run], results: Results) -> None:
         self.what, self.results, self.experiment = what, results, results.tests.experiment
         self.runs: dict[str, dict[Value, list[dict[str, Any]]]] = {}
-        for config in configs:
+        for family, value, config in runs:
             line = results.of(_settings(config))
             assert line is not None
-            self.runs.setdefault(str(config.model), {}).setdefault(_value(what, config), []).append(line)
-        self.config, self.seeds = configs[0], list(dict.fromkeys(config.seed for config in configs))
+            self.runs.setdefault(family, {}).setdefault(value, []).append(line)
+        self.config, self.seeds = runs[0].config, list(dict.fromkeys(run.config.seed for run in runs))
+        self.papers_border = what != "border" and any(run.config.border == "paper" for run in runs)
         self.oracles = (results.of({}) or {})["scores"]
         self.tests = list(self.oracles)
 
@@ -307,6 +352,7 @@ class Page:
         return PAGE.format(
             name=self.experiment.name,
             title=TITLES[self.what],
+            border=", with the paper's border" if self.papers_border else "",
             command=command,
             version=__version__,
             budget=f"**A small budget**: {budget}" if budget else "The preset's number of steps",

@@ -185,6 +185,13 @@ class Experiment(ABC):
         """The object that is saved for a trained model: by default the model itself."""
         return process
 
+    @classmethod
+    def check_known(cls, family: str, symmetry: Symmetry) -> None:
+        """Refuses a model that is not one of the experiment's."""
+        if (family, symmetry) not in cls.models:
+            known = ", ".join(map(key, *zip(*cls.models, strict=True)))
+            raise ValueError(f"{cls.name} has the models {known}; got {key(family, symmetry)}")
+
     def model(
         self,
         family: str,
@@ -194,9 +201,7 @@ class Experiment(ABC):
         setup: FamilySetup | None = None,
     ) -> NeuralProcess:
         """The model of `family` at `symmetry`, untrained; `setup` is its size where it is not that of the preset."""
-        if (family, symmetry) not in self.models:
-            known = ", ".join(map(key, *zip(*self.models, strict=True)))
-            raise ValueError(f"{self.name} has the models {known}; got {key(family, symmetry)}")
+        self.check_known(family, symmetry)
         setting = setup or self.setups[preset][family]
         options = dict(setting.options)
         torch.manual_seed(seed)

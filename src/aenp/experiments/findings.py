@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from aenp.evaluation.scores import Score
 from aenp.experiments import experiments
-from aenp.experiments.experiment import Number, exact_counterpart
+from aenp.experiments.experiment import Number, exact_counterpart, key
 from aenp.experiments.report import Comparison
 from aenp.theory.commands import Approximations
 
@@ -170,17 +170,17 @@ def _deviations_outside(done: Iterable[Comparison]) -> Iterator[Case]:
 
 
 def _first_inputs(folder: Path) -> Iterator[Case]:
-    """For each family, how much of the gain is there with the smallest number of fixed inputs."""
+    """How much of the gain with any number of fixed inputs is there with one, where more have been tried."""
     for name, family, runs in _ablated(folder, "num_fixed"):
-        scores = {number: mean(_logliks(each, outside=False, experiment=name)) for number, each in runs.items()}
-        none, *others = (scores[number] for number in sorted(scores))
-        if others and min(scores) == 0 and max(others) > none:
-            share = (others[0] - none) / (max(others) - none)
-            yield Case(f"{name}, {family}", sorted(scores)[1] == 1 and share > 0.5, share)
+        if {0, 1} <= runs.keys() and max(runs) > 1:
+            scores = {number: mean(_logliks(each, outside=False, experiment=name)) for number, each in runs.items()}
+            first, largest = scores[1] - scores[0], max(scores.values()) - scores[0]
+            share = first / largest if largest > 0 else 0.0
+            yield Case(f"{name}, {family}", share > 0.5, share)
 
 
 def _dropouts(folder: Path) -> Iterator[Case]:
-    """For each family, what dropping the fixed inputs gains outside the training region."""
+    """What dropping the fixed inputs gains outside the training region."""
     for name, family, runs in _ablated(folder, "dropout"):
         if len(runs) > 1 and min(runs) == 0 and experiments()[name].outside:
             often, never = (mean(_logliks(runs[each], outside=True, experiment=name)) for each in (max(runs), 0))
@@ -192,18 +192,41 @@ Runs = Mapping[float, list[dict[str, Any]]]
 
 
 def _ablated(folder: Path, setting: str) -> Iterator[tuple[str, str, Runs]]:
-    """The experiment, the family and the runs of each ablation that varies a setting; exact models have none of it."""
+    """The experiment, the family and the runs of each ablation, in which only this setting and the seed differ."""
     for file in sorted(folder.rglob("results.jsonl")):
         name = next((name for name in experiments() if file.parent.name.startswith(f"{name}-")), None)
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        lines = [line for line in lines if line["settings"]]
-        if name is None or not any(setting in line["settings"] for line in lines):
-            continue
-        families = defaultdict[str, defaultdict[float, list[dict[str, Any]]]](lambda: defaultdict(list))
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if name else []
+        groups = defaultdict[str, list[dict[str, Any]]](list)
         for line in lines:
-            families[line["settings"]["model"]][line["settings"].get(setting, 0)].append(line["scores"])
-        for family, runs in families.items():
-            yield name, family, runs
+            if setting in line["settings"]:
+                groups[_common(line, setting)].append(line)
+        for group in groups.values():
+            runs = defaultdict[float, list[dict[str, Any]]](list)
+            for line in group:
+                runs[line["settings"][setting]].append(line["scores"])
+            if setting == "num_fixed" and (exact := _exact(group[0], lines)):
+                runs[0] = exact
+            yield str(name), group[0]["settings"]["model"], runs
+
+
+def _exact(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The scores of the exact counterparts of a run, which have no fixed inputs and so no border of theirs."""
+    name = exact_counterpart(key(line["settings"]["model"], "approx"))
+    same = _common(line, "model", "num_fixed", "border")
+    return [
+        each["scores"]
+        for each in lines
+        if each["settings"].get("symmetry") == "exact"
+        and key(each["settings"]["model"], "exact") == name
+        and _common(each, "model") == same
+    ]
+
+
+def _common(line: Mapping[str, Any], *varied: str) -> str:
+    """What a run shares with others of its ablation: the test tasks, and the settings that are not varied."""
+    settings = {name: value for name, value in line["settings"].items() if name not in ("symmetry", "seed", *varied)}
+    tests = [line.get(name) for name in ("tasks", "test_seed", "test_key")]
+    return json.dumps([tests, settings], sort_keys=True)
 
 
 def _logliks(runs: Iterable[Mapping[str, Any]], outside: bool, experiment: str) -> list[float]:

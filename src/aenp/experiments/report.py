@@ -2,12 +2,10 @@
 
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -20,7 +18,7 @@ from aenp._version import __version__
 from aenp.evaluation.scores import Score, TaskValues, blocks_of, model_values, oracle_values, summary
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, exact_counterpart, key_of
-from aenp.experiments.kept import FOLDER, code_key, kept, tasks_key
+from aenp.experiments.kept import FOLDER, kept, tasks_key
 from aenp.process import NeuralProcess
 from aenp.saving import checksum, written_whole
 from aenp.shipped import shipped
@@ -127,7 +125,6 @@ class Comparison:
         self.blocks = {test: blocks_of(strata) for test, strata in tests.items()}
         self.oracles: dict[str, dict[str, TaskValues]] = {}
         self.values: dict[str, dict[str, TaskValues]] = {}
-        self.key = code_key()
         for test, strata in tests.items():
             about = tasks_key(strata, experiment=experiment.name, seed=seed, norm=experiment.norm)
             self.oracles[test] = _by_oracle(kept(scores, about, partial(_oracle_scores, strata, test)))
@@ -137,7 +134,6 @@ class Comparison:
                 self.values[test][name] = kept(
                     scores, key, partial(_model_scores, model, strata, test, experiment.norm)
                 )
-                self.key += key
 
     def as_json(self) -> dict[str, Any]:
         """All scores as JSON values."""
@@ -378,34 +374,15 @@ def write_report(
 ) -> Report:
     """Evaluates shipped models, and writes `README.md`, `results.json` and figures to `out`.
 
-    Called again after it was stopped, it does not repeat what is done and would be the same.
+    Called again after it was stopped, it does not compute scores again that would be the same.
     """
     comparison = Comparison(experiment, models, tasks, seed, out / FOLDER)
-    known = _page(out)
-    if known is not None and _read(out / FOLDER / "page") == _mark(comparison, known):
-        return Report(comparison, known)
     page = comparison.page(experiment.figures(models, out, seed))
     results = json.dumps(comparison.as_json(), indent=1) + "\n"
-    for name, text in (("README.md", page), ("results.json", results), (f"{FOLDER}/page", _mark(comparison, page))):
+    for name, text in (("README.md", page), ("results.json", results)):
         with written_whole(out / name) as temporary:
             temporary.write_text(text)
     return Report(comparison, page)
-
-
-def _page(out: Path) -> str | None:
-    """The page in a folder, if it is there with all its pictures."""
-    page = _read(out / "README.md")
-    pictures = re.findall(r"^!\[.*?\]\((.*?)\)$", page or "", re.MULTILINE)
-    return page if all((out / picture).exists() for picture in pictures) else None
-
-
-def _read(file: Path) -> str | None:
-    return file.read_text() if file.exists() else None
-
-
-def _mark(comparison: Comparison, page: str) -> str:
-    """Changes with the page, and with what it was made from."""
-    return sha256(f"{comparison.key} {page}".encode()).hexdigest()
 
 
 def _oracle_scores(strata: Sequence[Stratum], test: str) -> dict[str, Tensor]:

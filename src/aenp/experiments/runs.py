@@ -131,7 +131,9 @@ class RunConfig:
     @property
     def setup(self) -> FamilySetup:
         """The preset's sizes and training of the family, with the requested changes."""
-        setup = experiment_class(self.experiment).setups[self.preset][str(self.model)]
+        declared = experiment_class(self.experiment)
+        declared.check_known(str(self.model), self.symmetry)  # type: ignore[arg-type]
+        setup = declared.setups[self.preset][str(self.model)]
         fixed_inputs = {"num": self.num_fixed, "dropout": self.dropout}
         changed = dict(setup.fixed_inputs) | {name: value for name, value in fixed_inputs.items() if value is not None}
         if self.border == "paper":

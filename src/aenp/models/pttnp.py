@@ -48,7 +48,8 @@ class PTTNP(Transformer):
     With `pseudo_tokens="grid"` they lie on a grid that is laid around each task's context and anchored on its mean, all
     with the same u_0. A token sees the context and a target the tokens less than one cell away, and tokens see each
     other within a window: the cost is linear in the numbers of points and of cells, and targets decide nothing about
-    each other. Targets beyond the grid see no tokens.
+    each other. Targets beyond the grid see no tokens. Predictions are smooth in the targets, and in the context as long
+    as its outermost points, seen from the mean, stay in their cells, beyond which the grid grows.
 
     Args:
         dim_x: input dimension.

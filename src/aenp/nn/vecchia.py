@@ -71,8 +71,8 @@ def spacing(x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch po
     At least a fiftieth of the distance that as many evenly spread points would have, and that if there is one point.
     """
     distance = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
-    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    nearest = distance.masked_fill(~mask.unsqueeze(1), torch.inf).amin(dim=2)
+    itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
+    nearest = distance.masked_fill(itself | ~mask.unsqueeze(1), torch.inf).amin(dim=2)
     median = nearest.masked_fill(~(mask & nearest.isfinite()), torch.nan).nanmedian(dim=1).values
     even = mask.sum(dim=1).clamp(min=1) ** (-1 / x.shape[2])
     return torch.where(median.isnan(), even, torch.maximum(median, even / 50))
