@@ -87,9 +87,10 @@ def write(out: Path) -> None:
     for run in runs:
         for method, scores in run["scores"].items():
             told = [f"{scores[each]:.3f} ± {scores[f'{each}_se']:.3f}" for each in ("rmse", "mae", "crps", "coverage")]
-            rows.append([f"{run['name']}, {run['family']}", method, *told])
+            rows.append([f"{run['name']}, {run['family']}, seed {run['seed']}", method, *told])
     described = "\n".join(
-        f"- {run['name']}, {run['family']}: `--steps {run['steps']} --seed {run['seed']}`, {run['stations']} stations, "
+        f"- {run['name']}, {run['family']}, seed {run['seed']}: `--name {run['name']} --steps {run['steps']} --seed "
+        f"{run['seed']}`, {run['stations']} stations, "
         f"{run['minutes']:.1f} minutes of one core, {run['date']}."
         for run in runs
     )

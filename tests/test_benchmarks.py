@@ -261,7 +261,7 @@ def test_stations_given_a_reanalysis_are_scored_beside_it(tmp_path: Path) -> Non
     runs = json.loads((tmp_path / "stations_given_era5.json").read_text())
     assert len(runs) == 1 and {"model", "t2m_era5", "kriging of differences"} <= set(runs[0]["scores"])
     rows = table((tmp_path / "stations_given_era5.md").read_text(), "run")
-    assert [row[0] for row in rows] == ["given, tnp"] * len(runs[0]["scores"])
+    assert [row[0] for row in rows] == ["given, tnp, seed 0"] * len(runs[0]["scores"])
 
 
 @pytest.mark.slow
