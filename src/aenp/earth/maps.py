@@ -73,7 +73,8 @@ def map_prediction(
         title, colours = PANELS[name]
         low, high = limits if name in VALUES else _limits(prediction, [name])
         image = _draw(axis, prediction[name], colours, low, high)
-        figure.colorbar(image, ax=axis, label=f"{title} [{prediction[name].attrs.get('units') or '1'}]", shrink=0.8)
+        units = prediction[name].attrs.get("units")
+        figure.colorbar(image, ax=axis, label=f"{title} [{units}]" if units else title, shrink=0.8)
         limits_of = axis.get_xlim(), axis.get_ylim()
         longitude = _near(observed["longitude"].to_numpy(), sum(limits_of[0]) / 2)
         filled = {"c": observed[prefix[:-1] or "value"], "cmap": colours, "vmin": low, "vmax": high}
