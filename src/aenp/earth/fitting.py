@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ import torch
 
 from aenp.arguments import Flag, Text, check_limits, number, optional
 from aenp.data.elsewhere import reaches
+from aenp.data.patches import Patches
 from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame
@@ -36,9 +37,16 @@ LIKELIHOODS: dict[str, Callable[[], Likelihood]] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "tnp": {"attention": "spectral", "dim": 64, "heads": 4, "layers": 4},
     "pttnp": {"attention": "spectral", "pseudo_tokens": 64, "pseudo_spread": 0.7, "dim": 64, "heads": 4, "layers": 4},
-    "convcnp": {"channels": 32, "layers": 7},
-    "relaxedconvcnp": {"channels": 32, "layers": 7},
-    "equivcnp": {"group": "C8", "channels": 32, "layers": 5},
+    "convcnp": {"channels": 32, "layers": 7, "kernel": 5, "margin": 0},
+    "relaxedconvcnp": {"channels": 32, "layers": 7, "kernel": 5, "margin": 0},
+    "equivcnp": {"group": "C4", "network": "unet", "channels": 32, "layers": 5, "kernel": 5, "margin": 0},
+}
+RECIPES: dict[str, dict[str, Any]] = {
+    "tnp": {"batch_size": 8},
+    "pttnp": {"batch_size": 8},
+    "convcnp": {"batch_size": 4, "optimiser": "muon"},
+    "relaxedconvcnp": {"batch_size": 4, "optimiser": "muon"},
+    "equivcnp": {"batch_size": 4},
 }
 
 
@@ -165,14 +173,17 @@ def fit_in(
             "covariates, anomalies, given, time, likelihood and bounds"
         )
     process = _model(options.chosen_family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
-    recipe = _recipe(1 if options.steps is None else options.steps, own)
+    recipe = _recipe(1 if options.steps is None else options.steps, options.chosen_family, own)
 
     def framed(process: NeuralProcess) -> FieldModel:
         return FieldModel(process, own.frame)
 
+    source = own.source
+    if isinstance(source, Patches) and "attention" not in OPTIONS[options.chosen_family]:
+        source = replace(source, num_targets=None)  # on its grid a convolution has computed them all
     outcome = train(
         process,
-        own.source,
+        source,
         recipe,
         out,
         options.minutes if options.steps is None else None,
@@ -192,12 +203,10 @@ def fit_in(
     return model, outcome
 
 
-def _recipe(steps: int, data: Data) -> Recipe:
-    """How to train; on stations, which are few, much of the time without their places."""
-    if not data.spacing:
-        return Recipe(steps, learning_rate=1e-3)
+def _recipe(steps: int, family: str, data: Data) -> Recipe:
+    """How to train: first without the places, and then half of the time as if elsewhere."""
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
-    return Recipe(steps, batch_size=8, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere)
+    return Recipe(steps, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere, **RECIPES[family])
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
@@ -213,7 +222,8 @@ def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: L
     torch.manual_seed(seed)
     fixed_inputs, axes, domain = None, data.frame.axes, data.frame.domain
     if symmetry == "approx":
-        dropout, fourier = (0.25, 8) if data.spacing else (0.1, 4)
+        dropout = 0.25 if "attention" in options or data.spacing else 0.5
+        fourier = 8 if data.spacing else 16
         periods = [_phases(axis, data.cycles) for axis in axes.values()]
         fixed_inputs = FixedInputs(len(axes), 32, domain, dropout, fourier, jitter=data.spacing, periods=periods)
         if "attention" in options:
