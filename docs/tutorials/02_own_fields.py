@@ -44,8 +44,7 @@ def made_up_field(days: int = 80) -> xr.DataArray:
     return xr.DataArray(288 + weather - 8 * mountain, coords, tuple(coords), "t2m", attrs)
 
 
-field = made_up_field() if len(sys.argv) < 2 else xr.open_dataset(sys.argv[1]).to_dataarray()[0]
-field = field.squeeze()
+field = made_up_field() if len(sys.argv) < 2 else xr.open_dataarray(sys.argv[1])
 past, new = field[:-10], field[-10:]
 
 # %%

@@ -78,8 +78,8 @@ model = aenp.fit(training, "tnp", covariates=[era5, "above_cell"], given="era5",
 
 # %%
 # At the ten stations left out, on later days, beside the reanalysis itself (``era5``, without its mean error) and
-# kriging, which is shown the same differences. What such a model is worth at real stations is told in
-# ``benchmarks/stations_given_era5.md``.
+# kriging of the same differences, which however does not know ``above_cell``. What such a model is worth at real
+# stations is told in ``benchmarks/stations_given_era5.md``.
 
 print(model.validate(table, stations=unseen, covariates=[era5], variable="t2m", tasks=5))
 
@@ -92,8 +92,9 @@ today, cells = table[table["time"] == table["time"].max()], xr.zeros_like(era5[-
 cells.attrs["units"] = "m"
 prediction = model.predict(today, era5[-1], "t2m", covariates=[era5, cells.drop_vars("time")])
 figure, axes = plt.subplots(1, 3, figsize=(14, 3.8), sharey=True, layout="constrained")
-era5[-1].plot(ax=axes[0])
-prediction["mean"].squeeze().plot(ax=axes[1])
+scale = {"vmin": float(era5[-1].min()), "vmax": float(prediction["mean"].max())}
+era5[-1].plot(ax=axes[0], **scale)
+prediction["mean"].squeeze().plot(ax=axes[1], **scale)
 correction = (prediction["mean"] - era5[-1]).assign_attrs(long_name="prediction minus ERA5", units="K")
 correction.squeeze().plot(ax=axes[2])
 for axis, title in zip(axes, ("reanalysis", "given the stations", "difference"), strict=True):

@@ -4,13 +4,11 @@ import os
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from aenp.configured import Configured
 from aenp.experiments import Experiment
 from aenp.process import NeuralProcess
 
@@ -24,9 +22,11 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     pyplot.switch_backend("Agg")
     pyplot.close("all")
-    with patch.dict(Configured.classes), patch.dict(NeuralProcess.families), patch.dict(Experiment.known):
-        yield
+    yield
     pyplot.close("all")
+    for registry in (NeuralProcess.families, Experiment.known):
+        for name in [name for name, kind in registry.items() if kind.__module__ == "__main__"]:
+            del registry[name]
 
 
 @pytest.mark.slow
