@@ -19,7 +19,7 @@ from matplotlib import pyplot as plt
 
 import aenp
 
-STEPS = int(os.environ.get("AENP_TUTORIAL_STEPS", 250))  # some minutes on a CPU; `minutes=20` is usual for real data
+STEPS = int(os.environ.get("AENP_TUTORIAL_STEPS", 500))  # `minutes=20` suits real data
 
 # %%
 # The data
@@ -64,9 +64,11 @@ model = aenp.fit(past, family="convcnp", symmetry="approx", steps=STEPS)
 stations = new[-1].to_dataframe().reset_index().sample(30, random_state=0)
 prediction = model.predict(stations, new[-1])
 figure, axes = plt.subplots(2, 2, figsize=(10, 8), sharex=True, sharey=True, layout="constrained")
-new[-1].plot(ax=axes[0, 0])
-for axis, name in zip(axes.flat[1:], ("mean", "std", "local_effect"), strict=True):
-    prediction[name].plot(ax=axis)
+scale = {"vmin": float(new[-1].min()), "vmax": float(new[-1].max())}
+new[-1].plot(ax=axes[0, 0], **scale)
+prediction["mean"].plot(ax=axes[0, 1], **scale)
+prediction["std"].plot(ax=axes[1, 0], cmap="magma")
+prediction["local_effect"].plot(ax=axes[1, 1])
 for axis, title in zip(axes.flat, ("truth", "prediction", "standard deviation", "local effect"), strict=True):
     axis.scatter(stations["longitude"], stations["latitude"], s=12, facecolors="none", edgecolors="black")
     axis.set_title(title)
