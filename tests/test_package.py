@@ -64,6 +64,12 @@ def test_every_family_is_made_by_name():
         make("gnp", "exact", 1, 1)
 
 
+def test_drawing_to_files_leaves_the_users_backend():
+    """A notebook that calls it still shows its own figures."""
+    code = "import matplotlib; import aenp.earth.maps; print(matplotlib.get_backend())"
+    assert run(sys.executable, "-c", code, MPLBACKEND="svg").stdout.strip() == "svg"
+
+
 COMPILE = """
 import warnings; warnings.simplefilter("ignore")
 import torch, aenp

@@ -12,8 +12,10 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 import yaml
 
 import aenp
@@ -42,9 +44,17 @@ def blocks(document: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", document.read_text(), re.DOTALL | re.MULTILINE)
 
 
+def made_up_field() -> xr.DataArray:
+    """Twenty days of temperature, waves that drift eastwards."""
+    latitude, longitude, day = np.arange(44.0, 52.0, 0.25), np.arange(2.0, 12.0, 0.25), np.arange(20.0)
+    values = 288 + 2 * np.sin(longitude + latitude[:, None] / 2 - day[:, None, None])
+    coords = {"time": pd.date_range("2020-06-01", periods=20), "latitude": latitude, "longitude": longitude}
+    return xr.DataArray(values, coords, tuple(coords), "t2m", {"units": "K"})
+
+
 def write_inputs(folder: Path) -> None:
     """The user's files that the examples read."""
-    field = runpy.run_path(str(ROOT / "docs" / "tutorial_own_data.py"))["made_up_field"](days=20)
+    field = made_up_field()
     field.to_netcdf(folder / "t2m.nc")
     field[-1:].to_dataframe().reset_index().sample(30, random_state=0).to_csv(folder / "stations.csv", index=False)
     (folder / "DIR").mkdir()

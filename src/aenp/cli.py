@@ -76,6 +76,7 @@ def main() -> None:
         print(f"aenp {__version__}")
         return
     warnings.formatwarning = lambda message, *_, **__: f"aenp: {message}\n"
+    os.environ.setdefault("MPLBACKEND", "Agg")  # commands draw to files, and may have no screen
     logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it also raises
     try:
         parse(words)()

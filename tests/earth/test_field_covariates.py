@@ -94,6 +94,14 @@ def test_columns_coordinates_fields_and_files_give_the_same_prediction(model: Fi
     assert float(abs(other["mean"] - expected["mean"]).max()) > 1e-3
 
 
+def test_units_of_the_targets_coordinates_are_not_those_of_covariates(model: FieldModel) -> None:
+    few, target = TABLE[TABLE["time"] == TIMES[0]].sample(40, random_state=0), xr.Dataset(coords=FIELD[:1].coords)
+    expected = model.predict(few, target, "t2m", covariates=[TOPO, WIND])
+    for name, units in (("latitude", "degrees_north"), ("longitude", "degrees_east")):
+        target[name] = target[name].assign_attrs(units=units)
+    xr.testing.assert_allclose(model.predict(few, target, "t2m", covariates=[TOPO, WIND])["mean"], expected["mean"])
+
+
 def test_samples_see_covariates(model: FieldModel) -> None:
     few = TABLE[TABLE["time"].isin(TIMES[:2])].sample(40, random_state=0)
     target = xr.Dataset(coords=FIELD[:2].coords)

@@ -1,6 +1,5 @@
 """fit: from a field or a table to a model in the user's units."""
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -235,9 +234,3 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
 def test_invalid_arguments_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(**({"data": field(), "steps": 1} | options))  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_the_tutorial_runs(tmp_path: Path) -> None:
-    runpy.run_path(str(Path(__file__).parents[2] / "docs" / "tutorial_own_data.py"))["main"](0.05, tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "prediction.nc", "map.png", "scores.png"}

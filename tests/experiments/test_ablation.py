@@ -51,7 +51,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bo
                 for family, sizes in (("tnp", SMALL), ("convcnp", CONVOLUTIONS), ("relaxedconvcnp", CONVOLUTIONS))
             }
         }
-        paper = {}  # noqa: RUF012
         paper_ablations = {"fixed-inputs": {"here": {"tnp": {0: -0.5, 2: -0.25}}}}  # noqa: RUF012
 
         def source(self) -> GibbsTasks:

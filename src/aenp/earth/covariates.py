@@ -141,7 +141,7 @@ def places_with_covariates(
     """The places with a coordinate for each covariate, in its units: their own, or else from the layers."""
     for each in covariates:
         layer, coordinates = layers.get(each.name), places.coordinates
-        own = coordinates.get(each.name, xr.full_like(coordinates["latitude"], np.nan, float))
+        own = coordinates.get(each.name, xr.full_like(coordinates["latitude"], np.nan, float).drop_attrs())
         units = "m" if each.name == "elevation" else units_of(own.attrs)
         own = own.copy(
             data=converted(own.values.astype(float), units, each.units, f"the covariate {each.name} of {where}")

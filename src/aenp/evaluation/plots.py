@@ -3,10 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from jaxtyping import Float
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Patch
 from numpy import ndarray
 from torch import Tensor
 from torch.distributions import Distribution
@@ -15,14 +20,6 @@ from aenp.inference import predict
 from aenp.process import NeuralProcess
 from aenp.saving import written_whole
 from aenp.task import Task
-
-matplotlib.use("Agg")
-from matplotlib import pyplot
-from matplotlib.axes import Axes
-from matplotlib.backend_bases import FigureCanvasBase
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.patches import Patch
 
 
 def curves(

@@ -91,8 +91,8 @@ class Experiment(ABC):
     "Where the fixed inputs may differ from zero, unless a setup says otherwise."
     models: ClassVar[Sequence[tuple[str, Symmetry]]]
     setups: ClassVar[Mapping[Preset, Mapping[str, FamilySetup]]]
-    paper: ClassVar[Mapping[str, Mapping[str, Number]]]
-    """The paper's numbers: by column, then by model, as `tnp-approx`.
+    paper: ClassVar[Mapping[str, Mapping[str, Number]]] = {}
+    """The paper's numbers, if it has any: by column, then by model, as `tnp-approx`.
 
     A column is the name of a test set, `context, ` and that name, or `deviation`.
     """

@@ -37,7 +37,6 @@ compares the model with exact Gaussian processes whose kernels are fitted to the
         "cpu": {"krigingnp": FamilySetup(Recipe(steps=14_000, batch_size=8, learning_rate=2e-3, clip_by="norm"))},
         "paper": {"krigingnp": FamilySetup(Recipe(steps=100_000, batch_size=16, learning_rate=1e-3, clip_by="norm"))},
     }
-    paper = {}  # noqa: RUF012
 
     def source(self) -> RandomFields:
         return SOURCE
