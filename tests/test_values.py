@@ -87,7 +87,7 @@ def test_gradients_are_finite_without_spread(values):
     assert y.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "krigingnp"])
 @pytest.mark.parametrize("values", RELATIVE)
 def test_values_are_saved_with_the_model(family, values, tmp_path):
     model = make(family, FAMILIES[family].symmetries[0], 1, 2, values=values).eval()

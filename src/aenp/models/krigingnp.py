@@ -18,7 +18,6 @@ from aenp.nn.mlp import MLP
 from aenp.nn.vecchia import profile, references, spacing, traceless
 from aenp.process import (
     NeuralProcess,
-    Values,
     at_least_one,
     context_mean,
     masked_mean,
@@ -98,6 +97,7 @@ class KrigingNP(NeuralProcess):
 
     The network sees how well each of a fixed set of reference kernels explains the context, by Vecchia's likelihood.
     Lengths are measured in the context's own extent and spacing, so that p(y | s·x, s·D_c) = p(y | x, D_c) for s > 0.
+    Values are measured in their standard deviation, of those that are kriged together.
     Each kernel is a sum of Matérn kernels, anisotropic, with a nugget and a linear drift in x and the covariates.
     Contexts larger than `window` are divided into cells, each with the kernels and the kriging of the points nearest to
     its middle.
@@ -110,7 +110,6 @@ class KrigingNP(NeuralProcess):
         layers: number of the network's hidden layers.
         window: the largest number of context points that are kriged together.
         likelihood: a `NormalMixture` with as many components; by default that.
-        values: as for `NeuralProcess`, without effect: every setting predicts as `standardised` does.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
     """
 
@@ -127,12 +126,11 @@ class KrigingNP(NeuralProcess):
         layers: int = 3,
         window: int = 256,
         likelihood: Likelihood | None = None,
-        values: Values = "standardised",
         dim_covariates: int = 0,
     ) -> None:
         at_least_one(components=components, dim=dim, layers=layers, window=window)
         likelihood = likelihood or NormalMixture(components)
-        super().__init__(dim_x, dim_y, likelihood, None, values, dim_covariates)
+        super().__init__(dim_x, dim_y, likelihood, None, "standardised", dim_covariates)
         if not isinstance(likelihood, NormalMixture) or likelihood.components != components:
             raise ValueError(
                 f"likelihood must be NormalMixture({components}), as kriging with {components} kernels predicts; got "

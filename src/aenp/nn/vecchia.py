@@ -1,11 +1,15 @@
 """Vecchia's likelihood: how well reference kernels explain some points, each given its nearest predecessors."""
 
 import math
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from scipy.linalg import expm
 from torch import Tensor
 
 from aenp.nn.matern import matern
@@ -100,26 +104,39 @@ def profile(
     constant = drift @ drift.mT
     square = x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)
     linear = places @ places.mT / square.clamp(min=1e-12)[:, None, None, None]
-    distances = [_distance(places @ stretch.to(places)) for stretch in _stretches(x.shape[2])]
+    distances = _distance(places @ torch.from_numpy(_stretches(x.shape[2])).to(places)[:, None, None])
     own, count = valid[..., -1], valid[..., -1].sum(dim=1).clamp(min=1)
-    logliks, scales = [], []
-    for reference in references(x.shape[2]):
-        dtype = torch.float64 if reference.nugget < SMALL else torch.float32
-        distance = distances[reference.stretch].to(dtype)
-        cov = matern(distance / reference.lengthscale, reference.smoothness) + constant.to(dtype)
-        if reference.trend:
-            cov = cov + reference.trend * linear.to(dtype)
-        log_variance, square = _conditional(cov, values.to(dtype), valid, reference.nugget)
-        scale = ((square * own).sum(dim=1) / count).clamp(min=1e-8).log()
-        logliks.append(-(scale + (log_variance * own).sum(dim=1) / count).double() / 2)
+    numbers, logliks, scales = [], [], []
+    for group in _alike(x.shape[2]).values():
+        dtype = torch.float64 if group[0][1].nugget < SMALL else torch.float32
+        facts = [[each.lengthscale, each.nugget, each.trend] for _, each in group]
+        lengthscale, nugget, trend = x.new_tensor(facts, dtype=dtype).T[..., None, None, None, None]
+        distance = distances.to(dtype)[[each.stretch for _, each in group]]
+        cov = matern(distance / lengthscale, group[0][1].smoothness) + constant.to(dtype)
+        if any(each.trend for _, each in group):
+            cov = cov + trend * linear.to(dtype)
+        log_variance, square = _conditional(cov, values.to(dtype), valid, nugget.squeeze(-1))
+        scale = ((square * own).sum(dim=-1) / count).clamp(min=1e-8).log()
+        logliks.append(-(scale + (log_variance * own).sum(dim=-1) / count).double() / 2)
         scales.append(scale.double())
-    return torch.stack(logliks, dim=1), torch.stack(scales, dim=1)
+        numbers += [number for number, _ in group]
+    order = torch.tensor(numbers, device=x.device).argsort()
+    return torch.cat(logliks)[order].T, torch.cat(scales)[order].T
 
 
-def _stretches(dim_x: int) -> list[Tensor]:
+def _alike(dim_x: int) -> dict[tuple[float, bool], list[tuple[int, Reference]]]:
+    """The references with their numbers, in groups of one smoothness and precision, to be computed together."""
+    groups: dict[tuple[float, bool], list[tuple[int, Reference]]] = {}
+    for number, each in enumerate(references(dim_x)):
+        groups.setdefault((each.smoothness, each.nugget < SMALL), []).append((number, each))
+    return groups
+
+
+@cache
+def _stretches(dim_x: int) -> Float[ndarray, "stretches dim_x dim_x"]:
     """No stretch, then every direction's with either sign."""
-    signed = [sign * STRETCH * matrix for matrix in traceless(dim_x) for sign in (1, -1)]
-    return [torch.eye(dim_x, dtype=torch.float64), *map(torch.linalg.matrix_exp, signed)]
+    signed = [sign * STRETCH * matrix for matrix in traceless(dim_x).numpy() for sign in (1, -1)]
+    return np.stack([np.eye(dim_x), *map(expm, signed)])
 
 
 def _nearest_predecessors(
@@ -156,11 +173,11 @@ def _distance(x: Float[Tensor, "*batch points dim"]) -> Float[Tensor, "*batch po
 
 
 def _conditional(
-    cov: Float[Tensor, "batch rows family family"],
+    cov: Float[Tensor, "references batch rows family family"],
     values: Float[Tensor, "batch rows family 1"],
     valid: Bool[Tensor, "batch rows family"],
-    nugget: float,
-) -> tuple[Float[Tensor, "batch rows"], Float[Tensor, "batch rows"]]:
+    nugget: Float[Tensor, "references 1 1 1"],
+) -> tuple[Float[Tensor, "references batch rows"], Float[Tensor, "references batch rows"]]:
     """The logarithm of each last value's variance given those before it, and its squared error in that variance.
 
     One factor gives both: below that of the covariance, the values become their errors in standard deviations.
@@ -168,6 +185,7 @@ def _conditional(
     size = cov.shape[-1]
     cov = cov * (valid.unsqueeze(-1) & valid.unsqueeze(-2))
     cov.diagonal(dim1=-2, dim2=-1).add_(torch.where(valid, nugget, 1.0))
+    values = values.expand(*cov.shape[:-1], 1)
     above = torch.cat([cov, values], dim=-1)
     below = torch.cat([values.mT, torch.full_like(values[..., :1, :], HUGE)], dim=-1)
     factor = torch.linalg.cholesky(torch.cat([above, below], dim=-2))
