@@ -319,7 +319,9 @@ class FieldModel(Configured, nn.Module):
         places = open_places(target, observed, "time" in self.frame.axes, names)
         if "elevation" in self.frame.axes:
             places = places.with_elevation(elevation, describe(target))
-        return places_with_covariates(places, self.frame.covariates, open_layers(covariates), describe(target))
+        return places_with_covariates(
+            places, self.frame.covariates, open_layers(covariates, self.frame.covariates), describe(target)
+        )
 
     def observed(
         self,
@@ -353,7 +355,9 @@ class FieldModel(Configured, nn.Module):
                 raise ValueError(
                     f"{describe(context)} has places that the topography does not cover; add their `elevation`"
                 )
-        return with_covariates(observed, self.frame.covariates, open_layers(covariates), describe(context))
+        return with_covariates(
+            observed, self.frame.covariates, open_layers(covariates, self.frame.covariates), describe(context)
+        )
 
     def _observed(self, context: PointsLike, expected: Variable, variable: str | None) -> pd.DataFrame:
         """The observations of one variable."""
