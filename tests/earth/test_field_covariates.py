@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from aenp.earth import covariates, fitting
+from aenp.earth import fitting
 from aenp.earth.covariates import open_layers
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
@@ -131,7 +131,7 @@ def test_only_the_steps_around_the_points_times_are_read() -> None:
 def test_all_times_of_a_grid_are_interpolated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, places = open_layers(WIND)["wind"], (np.array([40.2, 41.3]), np.array([0.4, 1.7]))
     whole = layer.on(*places, TIMES.to_numpy())
-    monkeypatch.setattr(covariates, "POINTS", 6)
+    monkeypatch.setattr("aenp.earth.covariates.POINTS", 6)
     assert whole.shape == (len(TIMES), 2) and np.array_equal(layer.on(*places, TIMES.to_numpy()), whole)
 
 
