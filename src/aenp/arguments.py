@@ -45,7 +45,7 @@ def words() -> PrimitiveConstructorSpec[Any]:
     def read(given: list[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(given[0].split(",")))
 
-    return PrimitiveConstructorSpec(1, "NAME,...", read, lambda _: True, lambda value: [",".join(value)])
+    return PrimitiveConstructorSpec(1, "NAME,...", read, lambda _: True, lambda value: [",".join(value or ())])
 
 
 def optional(metavar: str | None = None) -> Any:
@@ -58,6 +58,7 @@ Count = Annotated[int, number(int, 1, 10**6)]
 OptionalCount = Annotated[int | None, optional("N"), number(int, 1, 10**9)]
 Flag = Annotated[bool, optional()]
 Text = Annotated[str | None, optional("NAME")]
+Words = Annotated[tuple[str, ...] | None, optional("NAME,..."), words()]
 File = Annotated[Path | None, optional("PATH")]
 SymmetryName = Annotated[Literal["none", "exact", "approx"] | None, optional("{none,exact,approx}")]
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import dask.array
 import numpy as np
 import pandas as pd
 import pytest
@@ -118,6 +119,41 @@ def test_fields_that_change_are_interpolated_in_time_and_space() -> None:
     assert np.isclose(found[0], float(WIND[:2, :2, 2].mean()))
 
 
+def test_only_the_steps_around_the_points_times_are_read() -> None:
+    """A field of many times need not fit into memory, and points with times of their own are no grid of both."""
+    read = set()
+
+    def step(values: np.ndarray, block_id: tuple[int, ...] = ()) -> np.ndarray:
+        read.update(block_id[:1])
+        return values + block_id[0]
+
+    times = pd.date_range("2020-01-01", periods=50, freq="D", unit="ns")
+    values = dask.array.zeros((50, 3, 3), chunks=(1, 3, 3)).map_blocks(step, dtype=float, meta=np.empty((0, 0, 0)))
+    field = xr.DataArray(values, {"time": times, "latitude": [0.0, 1, 2], "longitude": [0.0, 1, 2]}, name="wind")
+    layer = open_layers(field)["wind"]
+    when = np.array(["2020-01-11T06", "2020-01-31T12"], "datetime64[ns]")
+    assert np.allclose(layer.at(np.array([0.5, 1.5]), np.array([0.5, 1.5]), when), [10.25, 30.5])
+    assert read == {10, 11, 30, 31}
+
+
+def test_all_times_of_a_grid_are_interpolated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, places = open_layers(WIND)["wind"], (np.array([40.2, 41.3]), np.array([0.4, 1.7]))
+    whole = layer.on(*places, TIMES.to_numpy())
+    monkeypatch.setattr("aenp.earth.covariates.POINTS", 6)
+    assert whole.shape == (len(TIMES), 2) and np.array_equal(layer.on(*places, TIMES.to_numpy()), whole)
+
+
+def test_variables_that_a_model_does_not_need_are_ignored(model: FieldModel) -> None:
+    """Also those that could not be covariates, such as one with levels."""
+    levels = WIND.expand_dims(level=2).rename("levels")
+    every = xr.Dataset({"topo": TOPO, "wind": WIND, "value": TOPO, "levels": levels})
+    few = TABLE[TABLE["time"] == TIMES[0]].drop(columns=["topo", "wind"])
+    expected, found = (model.predict(few, FIELD[:1], covariates=each) for each in ([TOPO, WIND], [every]))
+    xr.testing.assert_allclose(found, expected)
+    with pytest.raises(ValueError, match=r"levels has further dimensions \{'level': 2\}; select one index"):
+        fit(FIELD, "tnp", steps=1, covariates=[every.drop_vars("value")])
+
+
 def test_a_model_with_covariates_is_validated_saved_and_asked_for_stations(model: FieldModel, tmp_path: Path) -> None:
     result = model.validate(FIELD, days=("2020-01-11", "2020-01-12"), covariates=[TOPO, WIND])
     assert np.isfinite(result.table.loc["model", "crps"])
@@ -140,7 +176,7 @@ def test_a_model_with_covariates_is_validated_saved_and_asked_for_stations(model
         ([TOPO, WIND[5:]], "the covariate wind of .* has no value at .* at 2020-01-01T00:00"),
         ([TOPO.assign_attrs(units="K"), WIND], "units 'K' and 'm' differ and cannot be converted"),
         ([TOPO, TOPO], "covariates need names of their own"),
-        ([TOPO.rename(None), WIND], "covariates need names of their own"),
+        ([TOPO.rename(None), WIND], "the covariate topo is not known at"),
     ],
 )
 def test_what_is_missing_is_named(model: FieldModel, covariates: list[xr.DataArray], message: str) -> None:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import aenp
 import tiny
 from aenp import cli
-from aenp.earth import field_model, maps
+from aenp.earth import maps, prediction
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.maps import map_prediction
@@ -50,9 +50,9 @@ def model() -> FieldModel:
 def transformer(frame: Frame) -> FieldModel:
     """A small model of this frame, whose parameters are large enough to tell inputs apart."""
     torch.manual_seed(0)
-    sizes = len(frame.axes), len(frame.variables)
-    fixed_inputs = aenp.FixedInputs(sizes[0], domain=frame.domain)
-    process = aenp.TNP(*sizes, attention="spectral", dim=8, heads=2, layers=1, fixed_inputs=fixed_inputs)
+    fixed_inputs = aenp.FixedInputs(len(frame.axes), domain=frame.domain)
+    options = {"dim": 8, "heads": 2, "layers": 1, "dim_covariates": frame.kinds, "fixed_inputs": fixed_inputs}
+    process = aenp.TNP(len(frame.axes), 1, attention="spectral", **options)
     with torch.no_grad():
         for parameter in process.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -162,7 +162,7 @@ def test_quantiles_and_samples_of_a_lazy_grid_are_lazy_and_the_same(model: Field
 def test_samples_of_a_large_grid_are_drawn_at_some_of_its_places(
     model: FieldModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(field_model, "CANDIDATES", 9)
+    monkeypatch.setattr(prediction, "CANDIDATES", 9)
     result = model.predict(stations(), {"latitude": [42.0], "longitude": np.linspace(-4, 4, 200)}, samples=2)
     assert np.isfinite(result["samples"]).all()
 
@@ -313,7 +313,7 @@ def test_chunks_change_nothing(model: FieldModel, monkeypatch: pytest.MonkeyPatc
     days = xr.Dataset({"z": (("time", "latitude", "longitude"), np.zeros((2, 5, 7)))}, coords=GRID | {"time": DAYS})
     both = pd.concat([stations().assign(time=day) for day in DAYS])
     assert model.predict(both, days.chunk(time=1))["mean"].chunks == ((1, 1), (5,), (7,))
-    monkeypatch.setattr(field_model, "CHUNK", 4)
+    monkeypatch.setattr(prediction, "CHUNK", 4)
     assert np.allclose(model.predict(stations(), GRID)["std"], whole["std"], rtol=1e-4)
 
 
@@ -496,21 +496,6 @@ def test_missing_times_and_elevations_raise(
         space_time.predict(context, target, elevation=topography)
 
 
-def test_a_model_of_two_variables_predicts_each_in_its_units(two_variables: FieldModel) -> None:
-    context = both(stations())
-    target = stations(5, seed=2).drop(columns="t2m")
-    expected = moments(two_variables, context, target, ["t2m", "rain"])
-    result = two_variables.predict(context, target)
-    for number, variable in enumerate(two_variables.frame.variables):
-        mean, std = (each[0, :, number].numpy() for each in (expected.mean, expected.stddev))
-        found = {key: result[f"{variable.name}_{key}"] for key in ("mean", "std", "equivariant_mean", "local_effect")}
-        assert np.allclose(found["mean"], variable.mean + variable.std * mean, rtol=0, atol=1e-3)
-        assert np.allclose(found["std"], variable.std * std, rtol=1e-4)
-        assert np.allclose(found["mean"] - found["equivariant_mean"], found["local_effect"], rtol=0, atol=1e-3)
-        assert {each.attrs["units"] for each in found.values()} == {variable.units}
-        assert variable.name in found["std"].attrs["long_name"]
-
-
 def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel, tmp_path: Path) -> None:
     context = both(stations())
     drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
@@ -663,19 +648,6 @@ def test_a_field_of_two_variables_equals_its_values(two_variables: FieldModel) -
     table = field.to_dataframe().reset_index()
     expected = two_variables.predict(table, GRID)
     assert np.allclose(two_variables.predict(field, GRID)["rain_mean"], expected["rain_mean"], rtol=0, atol=1e-4)
-
-
-def test_two_variables_without_common_values_raise(two_variables: FieldModel) -> None:
-    with pytest.raises(ValueError, match="no column 'rain'"):
-        two_variables.predict(stations(), GRID)
-    apart = both(stations())
-    apart.loc[:5, "rain"], apart.loc[6:, "t2m"] = np.nan, np.nan
-    with pytest.raises(ValueError, match="no place where all of t2m, rain were observed"):
-        two_variables.predict(apart, GRID)
-    with pytest.raises(
-        ValueError, match=r"the frame needs \(dim_x, dim_y, dim_covariates\)=\(2, 2, 0\); got \(2, 1, 0\)"
-    ):
-        FieldModel(aenp.CNP(2, 1), two_variables.frame)
 
 
 @pytest.mark.parametrize(("name", "observed"), [("space_time", dated), ("two_variables", both)])

@@ -101,7 +101,7 @@ def test_a_lazy_field_gives_the_same_tasks(monkeypatch: pytest.MonkeyPatch, tmp_
     task = prepare(tmp_path / "t2m.nc").source.batch(4, 0, 0)
     monkeypatch.setattr(training_data, "IN_MEMORY", 0)
     source = prepare(tmp_path / "t2m.nc").source
-    assert not isinstance(source.fields.field, np.ndarray)
+    assert not isinstance(source.fields.fields[0], np.ndarray)
     lazy = source.batch(4, 0, 0)
     assert np.allclose(lazy.yt, task.yt, atol=1e-5) and np.array_equal(lazy.xc, task.xc)
 

@@ -7,12 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 from scipy.stats import norm
 
 import aenp
+from aenp.earth import holdout
 from aenp.earth.baselines import Moments
 from aenp.earth.field_model import FieldModel
-from aenp.earth.validation import Validation, scores
+from aenp.earth.frame import Frame, Variable
+from aenp.earth.validation import Validation, exact_scores, scores
 from exact_gp import FRAME, drawn, gp_model
 
 DATA = drawn(30, 60)
@@ -112,6 +115,55 @@ def test_a_calibrated_model_can_be_saved(tmp_path: Path) -> None:
     assert loaded.predict(context, grid).identical(calibrated.predict(context, grid))
 
 
+def test_rain_is_scored_by_its_own_distribution() -> None:
+    """Zeros count by their probability, and where a prediction is right its PIT is uniform."""
+    torch.manual_seed(0)
+    prediction = aenp.NonNegative()(torch.tensor([-0.3, 0.5]).expand(1, 4000, 2))
+    y, scale = prediction.sample(), torch.full((1, 4000, 1), 5.0)
+    found = exact_scores(prediction, y, scale, np.random.default_rng(0))
+    dry = (y == 0).numpy().ravel()
+    assert 0.3 < dry.mean() < 0.7
+    assert np.allclose(found["loglik"][dry], prediction.cdf(torch.zeros_like(y)).log()[0, 0, 0])
+    wet = prediction.log_prob(y).numpy().ravel()[~dry] - np.log(5)
+    assert np.allclose(found["loglik"][~dry], wet, atol=1e-5)
+    draws = 5 * prediction.sample((200,))[:, 0, :, 0].numpy()
+    spread = np.abs(draws[:100] - draws[100:]).mean() / 2
+    expected = np.abs(draws - 5 * y.numpy()[0, :, 0]).mean() - spread
+    assert np.isclose(found["crps"].mean(), expected, rtol=0.03)
+    assert np.abs(np.histogram(found["pit"], 10, (0, 1))[0] / 4000 - 0.1).max() < 0.02
+    assert abs(found["coverage"].mean() - 0.9) < 0.02
+
+
+def test_a_model_of_rain_is_validated_as_such() -> None:
+    torch.manual_seed(0)
+    rain = DATA.assign(rain=(DATA["t2m"] - 280).clip(lower=0)).drop(columns="t2m")
+    axes = list(FRAME.axes.values())
+    model = FieldModel(
+        aenp.CNP(2, 1, likelihood=aenp.NonNegative()), Frame(axes, [Variable("rain", 0, 3, "mm", low=0)])
+    )
+    result = model.validate(rain, days=DAYS, tasks=3)
+    own = result.predictions.query("method == 'model'")
+    gaussian = scores(Moments(own["mean"].to_numpy(), own["std"].to_numpy()), own["value"].to_numpy())
+    dry = (own["value"] == 0).to_numpy()
+    assert "Normal" not in result.note and (own["loglik"].to_numpy()[dry] < 0).all()
+    assert not np.allclose(own["crps"], gaussian["crps"], rtol=1e-2)
+
+
+def test_of_very_many_places_some_are_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdout, "MAX_CELLS", 20)
+    one, same, other = (gp_model().validate(DATA, days=DAYS, tasks=2, seed=seed) for seed in (0, 0, 1))
+    assert len(one.predictions[["latitude", "longitude"]].drop_duplicates()) <= 20
+    assert "Of 60 places, 20 drawn at random are used." in str(one)
+    assert one.table.equals(same.table) and not np.allclose(one.table["rmse"], other.table["rmse"])
+    named = DATA[["latitude", "longitude"]].drop_duplicates().iloc[:4]
+    unseen = gp_model().validate(DATA, named, DAYS, tasks=2)
+    assert len(unseen.predictions[["latitude", "longitude"]].drop_duplicates()) == 4
+    days = pd.date_range("2020-01-01", periods=12)
+    axes = {"time": days, "latitude": np.linspace(41, 49, 6), "longitude": np.linspace(-9, 9, 7)}
+    field = xr.DataArray(280 + 5 * np.random.default_rng(0).standard_normal((12, 6, 7)), axes, name="t2m")
+    assert "Of 42 cells, 20 drawn at random are used." in gp_model().validate(field, tasks=1).note
+
+
 def test_a_likelihood_with_bounds_cannot_be_calibrated() -> None:
     model = FieldModel(aenp.CNP(2, 1, likelihood=aenp.NonNegative()), FRAME)
     with pytest.raises(ValueError, match="NonNegative"):
@@ -137,12 +189,6 @@ def test_places_never_seen_can_be_named() -> None:
     result = gp_model().validate(DATA, unseen, DAYS)
     assert len(result.predictions) == 5 * 10 * 4
     assert 0.5 < gp_model(0.5).calibrate(DATA, unseen).spread < 1.6
-
-
-def test_models_of_several_variables_are_refused() -> None:
-    frame = type(FRAME)(list(FRAME.axes.values()), [*FRAME.variables, aenp.earth.frame.Variable("rain", 0.0, 1.0)])
-    with pytest.raises(ValueError, match="only models of one variable can be compared with kriging"):
-        FieldModel(aenp.CNP(2, 2), frame).validate(DATA)
 
 
 def test_from_the_command_line_to_a_table_and_a_chart(call: Callable[..., str], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from aenp.data.kinds import context_first, with_kind
 from aenp.task import Task
 
 CELLS_PER_UNIT = 16
@@ -19,7 +20,8 @@ class Patches:
     """Square patches from fields on one lattice, at random places; a random part of each is the context.
 
     Args:
-        fields: an array `(fields, x, y)`, which may be read lazily when sliced; NaN where there is no value.
+        fields: an array `(fields, x, y)`, which may be read lazily when sliced; NaN where there is no value. Of several
+            variables it is `(fields, x, y, kinds)`: each value is a point, whose last covariates say of which it is.
         axes: the coordinates of the lattice along each side.
         size: points along each side of a patch.
         num_context: smallest and largest number of context points; fractions are shares of a patch's values. The
@@ -43,13 +45,18 @@ class Patches:
     covariates: Float[ndarray, "*lattice covariates"] | None = None
 
     def __post_init__(self) -> None:
-        check_covariates(self.covariates, self.fields.shape)
+        check_covariates(self.covariates, self.fields.shape[:3])
         if self.context_sizes(self.size**2)[1] >= self.size**2:
             raise ValueError(f"a patch of {self.size**2} points has no target left; got num_context={self.num_context}")
-        if min(self.fields.shape[1:]) < self.size:
+        if min(self.fields.shape[1:3]) < self.size:
             raise ValueError(
-                f"fields of {self.fields.shape[1:]} points are too small for a patch of {self.size} × {self.size}"
+                f"fields of {self.fields.shape[1:3]} points are too small for a patch of {self.size} × {self.size}"
             )
+
+    @property
+    def kinds(self) -> int:
+        """The number of variables."""
+        return int(self.fields.shape[3]) if len(self.fields.shape) > 3 else 1
 
     def context_sizes(self, values: int) -> tuple[int, int]:
         """Smallest and largest number of context points in a patch of this many values."""
@@ -73,7 +80,7 @@ class Patches:
     def _draw(self, rng: np.random.Generator, field: int, share: float) -> tuple[Task, int]:
         """One task, from a field if it has a patch with enough values, or else from another; and which field."""
         for _ in range(1000):
-            i, j = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1)
+            i, j = rng.integers(0, np.array(self.fields.shape[1:3]) - self.size + 1)
             patch = np.asarray(self.fields[field, i : i + self.size, j : j + self.size]).ravel()
             there = np.flatnonzero(~np.isnan(patch))
             if len(there) >= self.min_points:
@@ -81,22 +88,28 @@ class Patches:
             field = int(rng.integers(len(self.fields)))
         else:
             raise ValueError(f"no patch of {self.size} × {self.size} points has {self.min_points} values")
-        order = rng.permutation(there)
-        smallest, largest = self.context_sizes(len(order))
-        seen = min(smallest + int(share * (largest - smallest + 1)), len(order) - 1)
+        smallest, largest = self.context_sizes(len(there))
+        seen = min(smallest + int(share * (largest - smallest + 1)), len(there) - 1)
+        if self.kinds == 1:
+            order = rng.permutation(there)
+        else:
+            order = there[context_first(rng, there % self.kinds, self.kinds, seen)]
         if self.gaps and rng.random() < self.gaps:
             left = self._left(rng, field)[order]
             if 0 < left.sum() < len(order):
                 order, seen = np.concatenate([order[left], order[~left]]), int(left.sum())
-        x = np.stack([self.axes[0][i + order // self.size], self.axes[1][j + order % self.size]], axis=-1)
+        cell, kind = np.divmod(order, self.kinds)
+        row, column = i + cell // self.size, j + cell % self.size
+        x = np.stack([self.axes[0][row], self.axes[1][column]], axis=-1)
         known = self.covariates
         if known is not None:
-            known = (known[field] if known.ndim == 4 else known)[i + order // self.size, j + order % self.size]
+            known = (known[field] if known.ndim == 4 else known)[row, column]
+        known = with_kind(known, kind, self.kinds)
         return split(x, patch[order, None], seen, self.num_targets, known), field
 
     def _left(self, rng: np.random.Generator, field: int) -> Bool[ndarray, " points"]:
         """Which points of a patch are left by the gaps of another patch of the field, moved with its edges joined."""
-        i, j = rng.integers(0, np.array(self.fields.shape[1:]) - self.size + 1)
+        i, j = rng.integers(0, np.array(self.fields.shape[1:3]) - self.size + 1)
         other = np.asarray(self.fields[field, i : i + self.size, j : j + self.size])
         return np.roll(~np.isnan(other), rng.integers(self.size, size=2), axis=(0, 1)).ravel()
 

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from aenp.data.kinds import context_first, largest_share, with_kind
 from aenp.data.patches import check_covariates, split
 from aenp.task import Task
 
@@ -17,10 +18,12 @@ ROUNDING = 1e-6
 class Windows:
     """Windows of `extent` around random stations, and of some time; a random part of each is the context.
 
-    Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets.
+    Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets; of several
+    variables, up to `largest_share`.
 
     Args:
-        values: `(time, stations)`; NaN where there is no observation.
+        values: `(time, stations)`; NaN where there is no observation. Of several variables it is `(time, stations,
+            kinds)`: each value is a point, whose last covariates say of which it is.
         places: where the stations are, `(stations, dimensions)`; the first two dimensions make the window.
         extent: side of the window, or its smallest and largest.
         times: the time of each step, which becomes the third input; by default time is not an input.
@@ -37,7 +40,7 @@ class Windows:
         duration: length of a window in the units of `times`, both ends included, in place of `steps`.
     """
 
-    values: Float[ndarray, "time stations"]
+    values: Float[ndarray, "time stations *kinds"]
     places: Float[ndarray, "stations dimensions"]
     extent: float | tuple[float, float]
     times: Float[ndarray, " time"] | None = None
@@ -52,7 +55,7 @@ class Windows:
     duration: float = 0.0
 
     def __post_init__(self) -> None:
-        check_covariates(self.covariates, self.values.shape)
+        check_covariates(self.covariates, self.values.shape[:2])
         if (self.steps > 1 or self.duration > 0) and self.times is None:
             raise ValueError("observations of several steps differ by their times; give `times`")
         if self.duration < 0 or (self.duration > 0 and self.steps > 1):
@@ -65,6 +68,11 @@ class Windows:
             raise ValueError(f"{len(self.values)} time steps are too few for a window of {self.span}")
         if self.box is not None and not all(upper - lower >= np.max(self.extent) for lower, upper in self.box):
             raise ValueError(f"a window of {self.extent} does not fit into the box {self.box}; make `extent` smaller")
+
+    @property
+    def kinds(self) -> int:
+        """The number of variables."""
+        return self.values.shape[2] if self.values.ndim > 2 else 1
 
     @property
     def span(self) -> int:
@@ -89,19 +97,24 @@ class Windows:
             centre = self._centre(rng, extent)
             inside = np.flatnonzero((np.abs(self.places[:, :2] - centre) <= extent / 2).all(axis=1))
             values = self.values[start : self._stop(start) : self.stride, inside]
-            time, station = np.nonzero(~np.isnan(values))
+            time, station, *kind = np.nonzero(~np.isnan(values))
             if len(time) >= self.min_points and self._divides(inside[station]):
                 break
         else:
             raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
         order, points = rng.permutation(len(time)), min(len(time), self.max_points)
-        seen = int(rng.integers(max(1, points // 100), max(1, points // 3), endpoint=True))
+        most = points // 3 if self.kinds == 1 else int(largest_share(self.kinds) * points)
+        seen = int(rng.integers(max(1, points // 100), max(1, most), endpoint=True))
+        if kind:
+            order = order[:points]
+            order = order[context_first(rng, kind[0][order], self.kinds, seen)]
         context, targets = order[:seen], order[seen:points]
         if self.unseen is not None:
             hidden = self.unseen[inside[station[order]]]
             context, targets = order[~hidden][:seen], order[hidden][: self.max_points - seen]
         order = np.concatenate([context, targets])
-        time, station = time[order], station[order]
+        where = tuple(each[order] for each in (time, station, *kind))
+        time, station = where[:2]
         moment = start + self.stride * time
         x = self.places[inside[station]]
         if self.times is not None:
@@ -109,7 +122,8 @@ class Windows:
         known = self.covariates
         if known is not None:
             known = known[moment, inside[station]] if known.ndim == 3 else known[inside[station]]
-        return split(x, values[time, station, None], len(context), self.num_targets, known), start
+        known = with_kind(known, where[-1], self.kinds)
+        return split(x, values[where][:, None], len(context), self.num_targets, known), start
 
     def _centre(self, rng: np.random.Generator, extent: float) -> Float[ndarray, "2"]:
         """The middle of a window with such sides."""

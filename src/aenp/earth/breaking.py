@@ -163,6 +163,8 @@ def symmetry_test(
         chosen = FitOptions(minutes=minutes, **options)
         with TemporaryDirectory() as temporary:
             approximate, exact = (model for model, _ in fit_pair(Path(out or temporary), data, chosen))
+    if approximate.frame.kinds:
+        raise ValueError("the test needs models of one variable; fit one, with `variable`")
     if approximate.frame.covariates:
         raise ValueError(
             "the test needs models without covariates, which would move with the tasks; fit one without them"
@@ -177,6 +179,8 @@ def fit_pair(out: Path, data: PointsLike, options: FitOptions) -> list[tuple[Fie
 
     A run that is there is continued.
     """
+    if not (options.variable is None or isinstance(options.variable, str)):
+        raise ValueError(f"the test is of one variable; got {', '.join(options.variable)}. Choose one with `variable`")
     period = options.period or _first_dates(data, options.variable, options.region)
     pair = []
     symmetries: tuple[Symmetry, ...] = ("approx", "exact")
@@ -206,7 +210,7 @@ def draw_blocks(model: FieldModel, table: pd.DataFrame, seed: int) -> list[Block
     rng, frame = np.random.default_rng(seed), model.frame
     dims = [list(frame.axes).index(name) for name in PLACE]
     x = frame.x({name: table[name].to_numpy() for name in frame.axes})
-    y = frame.y(table[["value"]].to_numpy(float), table)
+    y = frame.y(table["value"].to_numpy(float), table)[:, None]
     low, high = np.array([frame.domain[d] or (x[:, d].min(), x[:, d].max()) for d in dims]).T
     half = min(WINDOW, (high - low).min() / 2) / 2
     inner = ((x[:, dims] >= low + half - SLACK) & (x[:, dims] <= high - half + SLACK)).all(axis=1)

@@ -6,9 +6,22 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 from tyro.conf import Positional, arg
 
-from aenp.arguments import Count, File, Flag, OptionalCount, Seed, Text, check_apart, check_place, number, optional
+from aenp.arguments import (
+    Count,
+    File,
+    Flag,
+    OptionalCount,
+    Seed,
+    Text,
+    Words,
+    check_apart,
+    check_place,
+    number,
+    optional,
+)
 from aenp.earth.breaking import fit_pair, symmetry_test
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
@@ -86,7 +99,7 @@ def fit(
 ) -> None:
     """Train a model on your own field or stations. Ctrl-C saves it, and `--resume` continues.
 
-    Example: aenp fit t2m.nc --region 36 47 6 19 --minutes 20 --out runs/italy
+    Example: aenp fit era5.nc --variable t2m,u10 --region 36 47 6 19 --minutes 20 --out runs/italy
 
     Args:
         data: a field in NetCDF, GRIB or Zarr, or a CSV table of stations with time, latitude, longitude and a value.
@@ -111,7 +124,7 @@ def predict(
     context: Path,
     target: str,
     out: Path,
-    variable: Text = None,
+    variable: Words = None,
     elevation: File = None,
     plot: File = None,
     coast: File = None,
@@ -130,7 +143,8 @@ def predict(
         context: observations: a CSV table, or a file with a gridded field that is NaN where nothing was observed.
         target: where to predict: a file with latitudes and longitudes, or south,north,west,east,step in degrees.
         out: NetCDF file to write; a name that ends in .csv makes a table, in .zarr a Zarr directory.
-        variable: name of the values in the context; by default the name in training, or the only one.
+        variable: name of the values in the context, or t2m,u10 for a model of several variables, in its order; by
+            default the names in training, or the only one.
         elevation: a topography in metres, for a model that sees elevation, where context or target have none.
         plot: a map to draw, such as map.png; by default none.
         coast: a file with topography or a land–sea mask, for coastlines on the map that --plot draws.
@@ -155,7 +169,7 @@ def predict(
     observed = model.observed(context, variable, elevation, covariates)
     shore = None if plot is None or coast is None else read_coast(coast, target, observed)
     prediction = model.predict(
-        observed, target, "value", elevation, sys.stderr.isatty(), quantiles, samples, seed, covariates
+        observed, target, model.columns, elevation, sys.stderr.isatty(), quantiles, samples, seed, covariates
     ).load()
     if "comment" in prediction.attrs:
         print(f"aenp: {prediction.attrs['comment']}", file=sys.stderr)
@@ -172,7 +186,7 @@ def validate(
     stations: File = None,
     fraction: Annotated[float | None, optional("SHARE"), number(float, 0.001, 0.999)] = None,
     tasks: Count = 30,
-    variable: Text = None,
+    variable: Words = None,
     elevation: File = None,
     seed: Seed = 0,
     out: File = None,
@@ -191,7 +205,8 @@ def validate(
         stations: a table of places that the model has never seen, to predict; by default random ones.
         fraction: share of the places that is observed; by default 0.8 of stations, 0.1 of the cells of a grid.
         tasks: number of times to predict, spread over the days.
-        variable: name of the values; by default the name in training, or the only one.
+        variable: name of the values; by default the name in training, or the only one. Of a model of several variables,
+            those to predict, such as t2m,u10; by default each in turn.
         elevation: a topography in metres, for kriging with elevation and models that see it, where data have none.
         seed: random seed of the places and times.
         out: CSV file for the table of scores; by default none.
@@ -210,26 +225,33 @@ def validate(
         from aenp.evaluation.plots import picture_format
 
         picture_format(plot)
-    result = _field_model(weights).validate(
-        data,
-        stations,
-        days,
-        sys.stderr.isatty(),
-        region=region,
-        fraction=fraction,
-        tasks=tasks,
-        variable=variable,
-        elevation=elevation,
-        seed=seed,
-        covariates=covariates,
-    )
-    print(result)
+    model = _field_model(weights)
+    results = [
+        model.validate(
+            data,
+            stations,
+            days,
+            sys.stderr.isatty(),
+            region=region,
+            fraction=fraction,
+            tasks=tasks,
+            variable=name,
+            elevation=elevation,
+            seed=seed,
+            covariates=covariates,
+        )
+        for name in variable or (model.columns if model.frame.kinds else [None])
+    ]
+    print(*results, sep="\n\n")
+    single = len(results) == 1
     if out is not None:
         with written_whole(out) as temporary:
-            result.table.to_csv(temporary)
+            tables = {each.variable: each.table for each in results}
+            (results[0].table if single else pd.concat(tables, names=["variable"])).to_csv(temporary)
         print(out)
     if plot is not None:
-        print(result.plot(plot))
+        for each in results:
+            print(each.plot(plot if single else plot.with_stem(f"{plot.stem}-{each.variable}")))
 
 
 def test_symmetry(

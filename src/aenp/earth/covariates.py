@@ -25,7 +25,8 @@ from aenp.earth.sources import (
     with_coordinates,
 )
 
-PRECISION = "datetime64[us]"
+POINTS = 2**18
+"Number of points with times of their own at which a field is interpolated at a time."
 
 
 @dataclass(frozen=True)
@@ -49,32 +50,33 @@ class Layer:
         return self.field.sizes["time"] > 1
 
     def on(
-        self,
-        latitude: Float[ndarray, " places"],
-        longitude: Float[ndarray, " places"],
-        times: ndarray | None,
+        self, latitude: Float[ndarray, " places"], longitude: Float[ndarray, " places"], times: ndarray | None
     ) -> Float[ndarray, "times places"]:
-        """The values at all places and times, linearly interpolated, or of one time if these do not change."""
-        field = self.field
-        if self.changes:
-            if times is None:
-                raise ValueError(
-                    f"{self.where}: {field.name} changes with time, but the places have no times; add them"
-                )
-            # xarray compares dates of different precision by their numbers.
-            field = field.assign_coords(time=field["time"].astype(PRECISION))
-            field = field.interp(time=times.astype(PRECISION))
-        return interpolated(field, latitude, longitude, self.where)
+        """The values at all places and times, or of one time if these do not change."""
+        if not self.changes or times is None:
+            return self.at(latitude, longitude, None)[None]
+        values = np.empty((len(times), len(latitude)), np.float32)
+        block = max(1, POINTS // len(latitude))
+        for first in range(0, len(times), block):
+            some = times[first : first + block]
+            points = np.tile(latitude, len(some)), np.tile(longitude, len(some)), np.repeat(some, len(latitude))
+            values[first : first + block] = self.at(*points).reshape(len(some), -1)
+        return values
 
     def at(
         self, latitude: Float[ndarray, " points"], longitude: Float[ndarray, " points"], times: ndarray | None
     ) -> Float[ndarray, " points"]:
-        """The values at points that each have a place and perhaps a time."""
-        places, place = np.unique(np.stack([latitude, longitude]), axis=1, return_inverse=True)
-        if not self.changes or times is None:
-            return self.on(places[0], places[1], None)[0, place]
-        each, when = np.unique(times, return_inverse=True)
-        return self.on(places[0], places[1], each)[when, place]
+        """The values at points that each have a place and perhaps a time, linearly interpolated."""
+        if not self.changes:
+            places, place = np.unique(np.stack([latitude, longitude]), axis=1, return_inverse=True)
+            return interpolated(self.field, places[0], places[1], self.where)[place]
+        if times is None:
+            raise ValueError(
+                f"{self.where}: {self.field.name} changes with time, but the places have no times; add them"
+            )
+        parts = [slice(first, first + POINTS) for first in range(0, len(times), POINTS)]
+        each = (interpolated(self.field, latitude[n], longitude[n], self.where, times[n]) for n in parts)
+        return np.concatenate([np.empty(0), *each])
 
 
 def as_list(given: FieldLike | Sequence[FieldLike]) -> list[FieldLike]:
@@ -83,12 +85,13 @@ def as_list(given: FieldLike | Sequence[FieldLike]) -> list[FieldLike]:
     return [given] if single else list(given)  # type: ignore[list-item,arg-type]
 
 
-def open_layers(given: FieldLike | Sequence[FieldLike]) -> dict[str, Layer]:
-    """Every variable of the given fields, files and data sets, by its name."""
+def open_layers(given: FieldLike | Sequence[FieldLike], needed: Sequence[Covariate] | None = None) -> dict[str, Layer]:
+    """The variables of the given fields, files and data sets by their names: those that are needed, or else all."""
+    names = None if needed is None else [each.name for each in needed]
     layers: dict[str, Layer] = {}
     for source in as_list(given):
         dataset, where = with_coordinates(open_dataset(source), *DIMS), describe(source)
-        for name in names_of(dataset, where):
+        for name in (name for name in names_of(dataset, where) if names is None or name in names):
             if name == "value" or name in layers:
                 raise ValueError(
                     f"{where}: covariates need names of their own, but this one is {name}; name it with .rename"

@@ -2,10 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,8 +15,8 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress
-from scipy.spatial import KDTree
-from torch import Tensor, nn
+from torch import nn
+from torch.distributions import Distribution
 
 from aenp._version import __version__
 from aenp.configured import Configured
@@ -26,10 +25,10 @@ from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import SLACK, Nodes, beside, node_on
 from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, open_places
-from aenp.earth.points import PointsLike, open_points
-from aenp.earth.sources import NoSuchVariable, Period, converted, describe
-from aenp.inference import ar_context, median, spread
-from aenp.likelihoods import NonNegative, Unit, widened
+from aenp.earth.points import PointsLike, joined, open_points
+from aenp.earth.prediction import CHUNK, Context, Outputs, Predictor, at_places, outputs_of
+from aenp.earth.sources import NoSuchVariable, NoValues, Period, converted, describe
+from aenp.likelihoods import widened
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 from aenp.task import Task
@@ -37,59 +36,43 @@ from aenp.task import Task
 if TYPE_CHECKING:
     from aenp.earth.validation import Validation
 
-CHUNK = 4096
-"Number of targets that are decoded at a time."
 FAR = 20
 "Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."
-CHAIN = 128
-"Number of places where a sample is drawn one after another; elsewhere it is what the model then expects."
-CANDIDATES = 10_000
-"The largest number of places among which those are chosen."
-DESCRIPTIONS = {
-    "mean": "predicted {}",
-    "std": "standard deviation of the predicted {}",
-    "equivariant_mean": "{} predicted by the equivariant part of the model",
-    "local_effect": "effect of the place on the predicted {}, mean minus equivariant_mean",
-    "probability_of_zero": "probability that {} is zero",
-    "quantiles": "quantiles of the predicted {}",
-    "samples": "coherent samples of the predicted {}",
-}
-Outputs: TypeAlias = dict[str, pd.Index | None]
-"Which of `DESCRIPTIONS` are predicted, and the labels along the further dimension of those that have one."
-
-
-class Encoded(NamedTuple):
-    """A context as the model represents it: with its fixed inputs, without, and with the values of samples added."""
-
-    state: Any
-    equivariant: Any
-    unit: Unit | None
-    samples: Any
-    sample_unit: Unit | None
 
 
 class FieldModel(Configured, nn.Module):
     """A model of fields on the globe, which takes and returns tables and data sets in the user's units.
 
     Args:
-        process: the neural process; its inputs are the frame's axes, its outputs the frame's variables.
+        process: the neural process; its inputs are the frame's axes, its output the frame's variable. Of several
+            variables each value is a point of its own, and as many further covariates are one or zero, to say which.
         frame: the coordinates and units of its training data.
         spread: the factor of its standard deviations that `fit` or `calibrate` has found.
         local_gain: what its local effects add to the log-likelihood of a target at places left out of training, and
             the standard error of that; None if it was not measured.
+        centred: of several variables, whether the values of each count from the mean of those observed.
     """
 
     def __init__(
-        self, process: NeuralProcess, frame: Frame, spread: float = 1.0, local_gain: Sequence[float] | None = None
+        self,
+        process: NeuralProcess,
+        frame: Frame,
+        spread: float = 1.0,
+        local_gain: Sequence[float] | None = None,
+        centred: bool = False,
     ) -> None:
         super().__init__()
-        sizes = len(frame.axes), len(frame.variables), len(frame.covariates)
+        sizes = len(frame.axes), 1, len(frame.covariates) + frame.kinds
         own = process.dim_x, process.dim_y, process.dim_covariates
         if own != sizes:
             raise ValueError(f"the frame needs (dim_x, dim_y, dim_covariates)={sizes}; got {own}")
         if not 0 < spread < math.inf:
             raise ValueError(f"spread, the factor of standard deviations, must be positive and finite; got {spread}")
-        self.process, self.frame, self.spread = process, frame, spread
+        if frame.kinds and getattr(process, "on_grid", False):
+            raise ValueError("a process with on_grid=True takes one value at a node; of several variables it gets more")
+        if centred and not frame.kinds:
+            raise ValueError("centred is for several variables; give the process values='centred' instead")
+        self.process, self.frame, self.spread, self.centred = process, frame, spread, centred
         self.local_gain = None if local_gain is None else tuple(local_gain)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -105,7 +88,7 @@ class FieldModel(Configured, nn.Module):
         self,
         context: PointsLike,
         target: PlacesLike,
-        variable: str | None = None,
+        variable: str | Sequence[str] | None = None,
         elevation: FieldLike | None = None,
         progress: bool = False,
         quantiles: Sequence[float] = (),
@@ -117,8 +100,9 @@ class FieldModel(Configured, nn.Module):
 
         The result lies on the target's own coordinates. It has the `mean` and `std` of the predictive distribution, the
         `equivariant_mean`, their difference, the `local_effect`, and `in_domain`, whether a place is within the box of
-        the training data; a model of several variables has the first four for each, as `t2m_mean`. If the variable may
-        be exactly zero, there is a `probability_of_zero`.
+        the training data. If the variable may be exactly zero, there is a `probability_of_zero`. A model of several
+        variables has these for each, as `t2m_mean`; any of its variables may be missing at any place of the context, or
+        altogether, which the result's attribute `comment` then tells.
 
         With `quantiles` there is a variable of that name with a dimension `quantile`. With `samples` there is one with
         a dimension `sample`, each a plausible field: values are drawn one after another at 128 places spread over the
@@ -129,7 +113,8 @@ class FieldModel(Configured, nn.Module):
         the context has too, or all of the context's if the target has none. Where a table gives each place its own
         time, places without observations of that time come out as NaN, as do those without coordinates. A model that
         sees time predicts any time, from all observations or, if `fit` was given a window of `time`, from those up to
-        half of it before and after. Where the target's data are Dask arrays, the result is a
+        half of it before and after. A context that is wider than those in training is seen in overlapping tiles as wide
+        as these, between which predictions are blended. Where the target's data are Dask arrays, the result is a
         Dask graph with the same chunks. The model is in evaluation mode afterwards.
 
         A model with `on_grid=True` moves observations to the nearest nodes of a grid, takes the mean of those at one
@@ -140,7 +125,8 @@ class FieldModel(Configured, nn.Module):
             context: a table with latitude, longitude, a value and perhaps time and elevation; a gridded field with NaN
                 where nothing was observed; or a file of either kind.
             target: a table, data set or field with latitude and longitude, or a file of one, or the two as a mapping.
-            variable: the name of the values in `context`; by default the name in training, or the only one.
+            variable: the name of the values in `context`, or of several variables the names in the model's order; by
+                default those in training or, of a model of one variable, the only one.
             elevation: a topography in metres, from which a model that sees elevation takes what context and target do
                 not have; the sea counts as zero.
             progress: show a progress bar.
@@ -169,38 +155,36 @@ class FieldModel(Configured, nn.Module):
                 f"{describe(context)} has no observations near the times of {describe(target)}, which a model with a "
                 "window of time needs; give some, or predict other times"
             )
+        predictor = self._predictor(outputs_of(self.process, quantiles, samples))
         contexts = [
-            None if table is None else self._context(table, self._at_time(corners, times, number), nodes)
+            None if table is None else predictor.context(table, self._at_time(corners, times, number), nodes)
             for number, table in enumerate(tables)
         ]
+        if samples:
+            contexts = self._sampled(predictor, contexts, times, places, nodes, samples, seed)
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
-        outputs, fixed_inputs = self._outputs(quantiles, samples), self.process.fixed_inputs
-        count = len(self.frame.variables) * sum(1 if labels is None else len(labels) for labels in outputs.values())
+        fixed_inputs = self.process.fixed_inputs
         with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
             line = bar.add_task("predicting", total=arguments[0].size)
             arrays = xr.apply_ufunc(
-                self._predict,
+                predictor,
                 *arguments,
                 kwargs={
                     "names": list(places.coordinates),
                     "times": times,
                     "contexts": contexts,
-                    "sampled": self._sampled(contexts, times, places, nodes, samples, seed),
-                    "outputs": outputs,
-                    "count": count,
-                    "encoded": {},
                     "local": fixed_inputs is not None and fixed_inputs.active,
                     "advance": None if lazy else partial(bar.advance, line),
                 },
-                output_core_dims=[[]] * count,
+                output_core_dims=[[]] * predictor.count,
                 dask="parallelized",
-                output_dtypes=[np.float32] * count,
+                output_dtypes=[np.float32] * predictor.count,
             )
-        result = self._dataset(outputs, arrays)
+        result = predictor.dataset(arrays)
         where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
         result["in_domain"] = xr.apply_ufunc(self._inside, *where, dask="parallelized", output_dtypes=[bool])
-        return self._described(result.assign_coords(places.labels)).assign_attrs(note)
+        return self._described(result.assign_coords(places.labels)).assign_attrs(note | self._unobserved(observed))
 
     def validate(
         self,
@@ -298,14 +282,35 @@ class FieldModel(Configured, nn.Module):
         x = {name: axis.x(places[name].to_numpy()) for name, axis in self.frame.axes.items()}
         corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
         nodes, _ = self._nodes(pd.concat(contexts), x)
-        task, unit = self.process.normalise(Task.stack([self._context(each, corners, nodes) for each in contexts]))
-        at = _at(np.stack(list(x.values()), axis=-1), self.frame.c(places), len(contexts))
+        predictor = self._predictor()
+        tasks = [predictor.context(each, corners, nodes).task for each in contexts]
+        task, unit = self.process.normalise(Task.stack(tasks))
+        at = at_places(np.stack(list(x.values()), axis=-1), self.frame.c(places), len(contexts))
         with torch.no_grad():
             state = self.process.encode(task)
             chunks = zip(*(each.split(CHUNK, dim=1) for each in at), strict=True)
             parts = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
-        variance = torch.cat([widened(part, self.spread).variance for part in parts], dim=1).numpy()
-        return (variance * self.frame.units(places)[1] ** 2).sum(-1)
+        variance = torch.cat([widened(part, self.spread).variance for part in parts], dim=1)[..., 0].numpy()
+        return variance * self.frame.units(places)[1] ** 2
+
+    def distributions(
+        self, context: pd.DataFrame, places: pd.DataFrame, number: int = 0
+    ) -> Iterator[tuple[ndarray, Distribution]]:
+        """The predictive distributions of one of the variables at places, in the model's unit, with their rows.
+
+        Args:
+            context: observations of what the model sees at once, as `observed` returns them.
+            places: a table with the coordinates and covariates that the model sees.
+            number: of the variable.
+        """
+        self.eval()
+        x = {name: axis.x(places[name].to_numpy()) for name, axis in self.frame.axes.items()}
+        corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
+        predictor = self._predictor()
+        with torch.no_grad():
+            yield from predictor.distributions(
+                predictor.context(context, corners, self._nodes(context, x)[0]), places, number
+            )
 
     def places(
         self,
@@ -319,28 +324,23 @@ class FieldModel(Configured, nn.Module):
         places = open_places(target, observed, "time" in self.frame.axes, names)
         if "elevation" in self.frame.axes:
             places = places.with_elevation(elevation, describe(target))
-        return places_with_covariates(places, self.frame.covariates, open_layers(covariates), describe(target))
+        return places_with_covariates(
+            places, self.frame.covariates, open_layers(covariates, self.frame.covariates), describe(target)
+        )
 
     def observed(
         self,
         context: PointsLike,
-        variable: str | None = None,
+        variable: str | Sequence[str] | None = None,
         elevation: FieldLike | None = None,
         covariates: Sequence[FieldLike] = (),
     ) -> pd.DataFrame:
-        """The observations as a table, as `open_points` returns it; in the model's units."""
-        if len(self.frame.variables) == 1:
-            observed = self._observed(context, self.frame.variables[0], variable)
-        else:
-            tables = [
-                self._observed(context, each, each.name).rename(columns={"value": each.name})
-                for each in self.frame.variables
-            ]
-            observed = tables[0]
-            for table in tables[1:]:
-                observed = observed.merge(table, how="outer")
-            if observed.dropna(subset=(names := [each.name for each in self.frame.variables])).empty:
-                raise ValueError(f"{describe(context)} has no place where all of {', '.join(names)} were observed")
+        """The observations as a table, as `open_points` returns it; in the model's units.
+
+        Of several variables each has a column of its name, with NaN where it was not observed.
+        """
+        names = [variable] if variable is None or isinstance(variable, str) else list(variable)
+        observed = self._several(context, names) if self.frame.kinds else self._observed(context, names)
         if "time" in self.frame.axes and "time" not in observed:
             raise ValueError(f"{describe(context)} has no time, which the model sees; add a column `time`")
         if "elevation" in self.frame.axes:
@@ -353,10 +353,48 @@ class FieldModel(Configured, nn.Module):
                 raise ValueError(
                     f"{describe(context)} has places that the topography does not cover; add their `elevation`"
                 )
-        return with_covariates(observed, self.frame.covariates, open_layers(covariates), describe(context))
+        return with_covariates(
+            observed, self.frame.covariates, open_layers(covariates, self.frame.covariates), describe(context)
+        )
 
-    def _observed(self, context: PointsLike, expected: Variable, variable: str | None) -> pd.DataFrame:
-        """The observations of one variable."""
+    @property
+    def columns(self) -> list[str]:
+        """The columns of values in what `observed` returns."""
+        return [each.name for each in self.frame.variables] if self.frame.kinds else ["value"]
+
+    def _several(self, context: PointsLike, names: Sequence[str | None]) -> pd.DataFrame:
+        """The observations of several variables, of which at least one was observed."""
+        variables, found = self.frame.variables, {}
+        chosen = [each.name for each in variables] if names == [None] else list(names)
+        if len(chosen) != len(variables):
+            raise ValueError(
+                f"the model has the variables {', '.join(self.columns)}; give as many names in `variable`, in this "
+                f"order, or none; got {', '.join(map(str, names))}"
+            )
+        for expected, name in zip(variables, chosen, strict=True):
+            try:
+                table = open_points(context, name, further=[each.name for each in self.frame.covariates])
+            except NoValues:
+                continue
+            except NoSuchVariable:
+                if names != [None]:
+                    raise
+                continue
+            found[expected.name] = self._in_units(table, expected, context)
+        if not found:
+            raise ValueError(
+                f"{describe(context)} has no values of {', '.join(self.columns)}; give some of one at least"
+            )
+        together = joined(found)
+        return together.assign(**{name: np.nan for name in self.columns if name not in found})
+
+    def _observed(self, context: PointsLike, names: Sequence[str | None]) -> pd.DataFrame:
+        """The observations of the one variable."""
+        if len(names) != 1:
+            raise ValueError(
+                f"the model has one variable, {self.frame.variables[0].name}; got {', '.join(map(str, names))}"
+            )
+        (variable,), (expected,) = names, self.frame.variables
         further = [each.name for each in self.frame.covariates]
         try:
             observed = open_points(context, variable or expected.name, further=further)
@@ -364,6 +402,10 @@ class FieldModel(Configured, nn.Module):
             if variable is not None:
                 raise
             observed = open_points(context, further=further)
+        return self._in_units(observed, expected, context)
+
+    def _in_units(self, observed: pd.DataFrame, expected: Variable, context: PointsLike) -> pd.DataFrame:
+        """The observations in the variable's units."""
         both, values = "the context and the model's training data", observed["value"].to_numpy(float)
         observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
         observed.attrs["units"] = expected.units
@@ -395,22 +437,13 @@ class FieldModel(Configured, nn.Module):
         moved = f"locations were moved to its nodes, by at most {distance}"
         return nodes, {"comment": f"this model works on a {step_size} grid: {moved}"}
 
-    def _context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Task:
-        """The observations of one time, or of all, as a task whose targets are the corners of the whole target."""
-        x = self.frame.x({name: observed[name].to_numpy() for name in self.frame.axes})
-        names = ["value"] if len(self.frame.variables) == 1 else [each.name for each in self.frame.variables]
-        y = self.frame.y(observed[names].to_numpy(float), observed)
-        known = self.frame.c(observed)
-        if nodes is not None:
-            corners, (x, both) = nodes.nearest(corners), nodes.averaged(x, np.concatenate([y, known], axis=-1))
-            y, known = np.split(both, [y.shape[-1]], axis=-1)
-        xc, yc, xt, cc = (torch.from_numpy(each).unsqueeze(0) for each in (x, y, corners, known))
-        dtype = self.process.dtype
-        if not self.frame.covariates:
-            return Task(xc, yc.to(dtype), xt)
-        # Of the targets a model's `encode` sees the extent alone.
-        nothing = torch.zeros(1, len(corners), cc.shape[-1], dtype=dtype)
-        return Task(xc, yc.to(dtype), xt, context_covariates=cc.to(dtype), target_covariates=nothing)
+    def _predictor(self, outputs: Outputs | None = None) -> Predictor:
+        return Predictor(self.process, self.frame, self.spread, self.centred, outputs or {})
+
+    def _unobserved(self, observed: pd.DataFrame) -> dict[str, str]:
+        """A note on variables that were not observed at all."""
+        missing = [name for name in self.columns if observed[name].isna().all()]
+        return {"comment": f"nothing was observed of {', '.join(missing)}"} if missing else {}
 
     def _at_time(
         self, corners: Float[ndarray, "2 dim_x"], times: ndarray | None, number: int
@@ -424,165 +457,25 @@ class FieldModel(Configured, nn.Module):
 
     def _sampled(
         self,
-        contexts: Sequence[Task | None],
+        predictor: Predictor,
+        contexts: Sequence[Context | None],
         times: ndarray | None,
         places: Places,
         nodes: Nodes | None,
         samples: int,
         seed: int,
-    ) -> list[Task | None]:
-        """Each context with the values drawn for each sample as further observations; None where there are none.
-
-        They are drawn at once, so that all chunks of a lazy target have the same ones.
-        """
-        sampled: list[Task | None] = [None] * len(contexts)
-        if not samples:
-            return sampled
+    ) -> list[Context | None]:
+        """The contexts with values drawn for each sample, now, so that all chunks of a lazy target share them."""
+        sampled: list[Context | None] = []
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for number, context in enumerate(contexts):
-                at = self._candidates(places if times is None else places.at_time(times[number]), nodes)
-                if context is not None and at[0].shape[1]:
-                    sampled[number] = self._with_samples(context, at, samples)
+                at = places if times is None else places.at_time(times[number])
+                sampled.append(None if context is None else predictor.with_samples(context, at, nodes, samples))
         return sampled
-
-    def _candidates(self, places: Places, nodes: Nodes | None) -> tuple[Tensor, ...]:
-        """Some of the target's places, evenly along each dimension, in the model's unit, with their covariates."""
-        names = [*self.frame.axes, *(each.name for each in self.frame.covariates)]
-        every = xr.broadcast(*(places.coordinates[name] for name in names))
-        step = math.ceil((every[0].size / CANDIDATES) ** (1 / max(every[0].ndim, 1)))
-        some = {d: slice(min(step, size) // 2, None, step) for d, size in every[0].sizes.items()}
-        chosen = {name: each.isel(some).values.ravel() for name, each in zip(names, every, strict=True)}
-        x, known = self.frame.x(chosen), self.frame.c(chosen)
-        there = np.isfinite(x).all(axis=1)
-        x, known = x[there], known[there]
-        if nodes is not None:
-            x, first = np.unique(nodes.nearest(x), axis=0, return_index=True)
-            known = known[first]
-        return _at(x, known)
-
-    def _with_samples(self, context: Task, at: tuple[Tensor, ...], samples: int) -> Task:
-        """The context `samples` times, each with values drawn at places spread among these."""
-        x, *known = at
-        free = None
-        if getattr(self.process, "on_grid", False):  # where no node may have two values
-            seen = context.xc[0] if context.context_mask is None else context.xc[context.context_mask]
-            apart = KDTree(seen.numpy()).query(x[0].numpy())[0] > min(self.process.spacing) / 2  # type: ignore[arg-type]
-            free = torch.from_numpy(apart).unsqueeze(0)
-        task = context.with_targets(x, None, free, *known)
-        grown = ar_context(self.process, task, samples, spread(task, min(CHAIN, x.shape[1])))
-        xt, *nothing = (each.expand(samples, -1, -1) for each in context.at_targets())
-        return grown.with_targets(xt, None, None, *nothing)
-
-    def _predict(
-        self,
-        *places: ndarray,
-        names: Sequence[str],
-        times: ndarray | None,
-        contexts: Sequence[Task | None],
-        sampled: Sequence[Task | None],
-        outputs: Outputs,
-        count: int,
-        encoded: dict[int, Encoded],
-        local: bool,
-        advance: Callable[[int], None] | None,
-    ) -> tuple[ndarray, ...]:
-        """Each of the outputs at the places, whose coordinates have these names; with fixed inputs if `local`."""
-        coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
-        x, known = self.frame.x(coordinates), self.frame.c(coordinates)
-        number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
-        samples = outputs.get("samples")
-        size = CHUNK if samples is None else max(1, CHUNK // len(samples))
-        out = np.full((count, len(x)), np.nan, np.float32)
-        # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
-        order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
-        order = order[np.isfinite(np.concatenate([x, known], axis=1)[order]).all(axis=1)]
-        fixed_inputs = self.process.fixed_inputs
-        with torch.no_grad(), nullcontext() if fixed_inputs is None else fixed_inputs.switched(local):
-            for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-                which = int(number[index[0]]) if len(index) else 0
-                context = contexts[which]
-                if context is None or not len(index):
-                    continue
-                state = encoded.get(which)
-                if state is None:
-                    state = self._encode(context, sampled[which])
-                    encoded.clear()  # only one is kept; a thread that still needs another holds it
-                    encoded[which] = state
-                for some in np.array_split(index, -(-len(index) // size)):
-                    units = self.frame.units({name: values[some] for name, values in coordinates.items()})
-                    out[:, some] = self._values(outputs, state, _at(x[some], known[some]), units)
-                    if advance is not None:
-                        advance(len(some))
-        return tuple(values.reshape(places[0].shape) for values in out)
 
     def _inside(self, *places: ArrayLike) -> ndarray:
         return self.frame.inside(dict(zip(self.frame.axes, places, strict=True)))
-
-    def _encode(self, context: Task, sampled: Task | None) -> Encoded:
-        context, unit = self.process.normalise(context)
-        samples = sample_unit = None
-        if sampled is not None:
-            sampled, sample_unit = self.process.normalise(sampled)
-            samples = self.process.encode(sampled)
-        state = equivariant = self.process.encode(context)
-        if self.process.fixed_inputs is not None:
-            with self.process.equivariant():
-                equivariant = self.process.encode(context)
-        return Encoded(state, equivariant, unit, samples, sample_unit)
-
-    def _values(
-        self, outputs: Outputs, encoded: Encoded, at: tuple[Tensor, ...], units: tuple[ndarray, ndarray]
-    ) -> Float[ndarray, "n points"]:
-        """Each of the outputs at these places, in the user's units: for each label, or once, and for each variable."""
-        decode, likelihood = self.process.decode, self.process.likelihood
-        prediction = widened(likelihood(decode(encoded.state, *at), encoded.unit), self.spread)
-        mean = equivariant = prediction.mean
-        if encoded.equivariant is not encoded.state:
-            with self.process.equivariant():
-                equivariant = likelihood(decode(encoded.equivariant, *at), encoded.unit).mean
-        values = {
-            "mean": mean,
-            "std": prediction.stddev,
-            "equivariant_mean": equivariant,
-            "local_effect": mean - equivariant,
-        }
-        if "probability_of_zero" in outputs:
-            values["probability_of_zero"] = prediction.cdf(torch.zeros_like(mean))
-        if (labels := outputs.get("quantiles")) is not None:
-            values["quantiles"] = prediction.icdf(mean.new_tensor(labels.to_numpy()).view(-1, 1, 1))
-        if (labels := outputs.get("samples")) is not None:
-            raw = decode(encoded.samples, *(each.expand(len(labels), -1, -1) for each in at))
-            drawn = median(likelihood(raw, encoded.sample_unit))
-            values["samples"] = drawn if self.spread == 1 else mean + self.spread * (drawn - mean)
-        every = torch.cat([_in_units(key, values[key], *map(torch.from_numpy, units)) for key in outputs])
-        return every.mT.flatten(0, 1).numpy()
-
-    def _outputs(self, quantiles: Sequence[float], samples: int) -> Outputs:
-        """What is predicted; a model without symmetry has no equivariant part."""
-        outputs: Outputs = {"mean": None, "std": None}
-        if self.process.symmetry != "none":
-            outputs |= {"equivariant_mean": None, "local_effect": None}
-        if isinstance(self.process.likelihood, NonNegative):
-            outputs["probability_of_zero"] = None
-        if len(quantiles):
-            outputs["quantiles"] = pd.Index(quantiles, name="quantile", dtype=float)
-        if samples:
-            outputs["samples"] = pd.RangeIndex(samples, name="sample")
-        return outputs
-
-    def _dataset(self, outputs: Outputs, arrays: Sequence[xr.DataArray]) -> xr.Dataset:
-        """The arrays, in the order of `_values`, as variables with CF metadata."""
-        variables, remaining, found = self.frame.variables, iter(arrays), {}
-        for key, labels in outputs.items():
-            parts = [[next(remaining) for _ in variables] for _ in range(1 if labels is None else len(labels))]
-            for variable, several in zip(variables, zip(*parts, strict=True), strict=True):
-                values = several[0] if labels is None else xr.concat(several, labels)
-                name = f"{variable.name}_{key}" if len(variables) > 1 else key
-                description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
-                units = "1" if key == "probability_of_zero" else variable.units
-                found[variable.name, key] = values.rename(name).assign_attrs(long_name=description, units=units)
-        return xr.Dataset({found[each.name, key].name: found[each.name, key] for each in variables for key in outputs})
 
     def _described(self, result: xr.Dataset) -> xr.Dataset:
         """The result with CF metadata of its own."""
@@ -591,18 +484,3 @@ class FieldModel(Configured, nn.Module):
         if self.frame.period is not None:
             result.attrs["training_period"] = " to ".join(self.frame.period)
         return result
-
-
-def _at(
-    x: Float[ndarray, "points dim_x"], known: Float[ndarray, "points covariates"], batch: int = 1
-) -> tuple[Tensor, ...]:
-    """What `decode` sees of places: their inputs and, if there are any, their covariates."""
-    parts = (x, known.astype(np.float32))[: 2 if known.shape[1] else 1]
-    return tuple(torch.from_numpy(part).expand(batch, -1, -1) for part in parts)
-
-
-def _in_units(key: str, values: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Values of an output, which are in the model's unit, in the user's."""
-    if key == "probability_of_zero":
-        return values.double()
-    return scale * values if key in ("std", "local_effect") else scale * values + shift

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
-from aenp.arguments import Flag, Text, check_limits, number, optional
+from aenp.arguments import Flag, Text, check_limits, number, optional, words
 from aenp.data.elsewhere import reaches
 from aenp.data.patches import Patches
 from aenp.earth.adjustment import adjust
@@ -58,7 +58,7 @@ class FitOptions:
         family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
         symmetry: approx learns local effects too; exact is the same everywhere; none has no symmetry.
         minutes: how long to train.
-        variable: name of the values; needed where there are several.
+        variable: name of the values, or names of several variables to learn together; needed where there are several.
         region: south, north, west, east in degrees; by default all of the data.
         period: first and last date, such as 2019-03-01 2019-03-15; by default all of the data.
         steps: a number of training steps, in place of minutes.
@@ -73,7 +73,7 @@ class FitOptions:
     family: Text = None
     symmetry: Symmetry = "approx"
     minutes: float = 20.0
-    variable: Text = None
+    variable: Annotated[str | Sequence[str] | None, optional("NAME,..."), words()] = None
     region: Annotated[Region | None, optional("S N W E"), number(float, -360, 360, 4)] = None
     period: Annotated[Period | None, optional("FIRST LAST")] = None
     steps: Annotated[int | None, optional("N")] = None
@@ -128,7 +128,8 @@ def fit(
     Args:
         data: a field `(time, latitude, longitude)` in xarray, or a table with time, latitude, longitude and a
             value, or a file of either kind. A curved grid is taken as points. Of a single field with gaps, such as a
-            cloudy image, the model learns to fill these.
+            cloudy image, the model learns to fill these. Several variables, all those of a data set or those that
+            `variable` names, are learned together; any of them may be missing anywhere.
         family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
         symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` has no symmetry.
         minutes: how long to train.
@@ -176,7 +177,7 @@ def fit_in(
     recipe = _recipe(1 if options.steps is None else options.steps, options.chosen_family, own)
 
     def framed(process: NeuralProcess) -> FieldModel:
-        return FieldModel(process, own.frame)
+        return FieldModel(process, own.frame, centred=own.centred)
 
     source = own.source
     if isinstance(source, Patches) and "attention" not in OPTIONS[options.chosen_family]:
@@ -196,7 +197,7 @@ def fit_in(
         return framed(process).eval(), outcome
     found = adjust(process, own.validation)
     gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
-    model = FieldModel(process, own.frame, found.spread, gain).eval()
+    model = FieldModel(process, own.frame, found.spread, gain, own.centred).eval()
     model.save(saved)
     if gain is not None:
         print(f"aenp: {found}", file=sys.stderr)
@@ -212,9 +213,9 @@ def _recipe(steps: int, family: str, data: Data) -> Recipe:
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
     """An untrained model with sizes and scales that suit the data."""
     tasks = [data.source.batch(16, index, seed=0) for index in range(4)]
-    values = relative_values(tasks) if likelihood.relative else "raw"
+    values = relative_values(tasks) if likelihood.relative and not data.frame.kinds else "raw"
     options = OPTIONS[family] | {"values": values, "likelihood": likelihood}
-    options["dim_covariates"] = len(data.frame.covariates)
+    options["dim_covariates"] = len(data.frame.covariates) + data.frame.kinds
     if "attention" in options:
         options["wavelengths"] = wavelengths(tasks)
     else:

@@ -12,6 +12,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
+from aenp.data.kinds import one_hot
 from aenp.earth.reference import Given, Reference
 from aenp.earth.sources import EPOCH, TOLERANCE
 
@@ -32,8 +33,9 @@ class Axis(Configured):
         origin: the value where x is zero.
         low: the smallest value in training; None if that does not matter.
         high: the largest.
-        window: of time, how far apart the first and last observation of a task were in training: each time is predicted
-            from those up to half of it before and after; None if from all.
+        window: how far apart the observations of a task were in training at most. Each time is predicted from those up
+            to half of it before and after, and contexts that are wider on the map are seen in tiles of this side; None
+            if from all, and as a whole.
     """
 
     def __init__(
@@ -53,8 +55,8 @@ class Axis(Configured):
             raise ValueError(f"{name}: unit must be positive and origin finite; got {unit} and {origin}")
         if (low is None) != (high is None) or not (low is None or high is None or -math.inf < low <= high < math.inf):
             raise ValueError(f"{name}: low and high are both None, or both finite and low ≤ high; got {low} and {high}")
-        if window is not None and not (name == "time" and 0 < window < math.inf):
-            raise ValueError(f"window is a positive number of days, for time; got {window} for {name}")
+        if window is not None and not 0 < window < math.inf:
+            raise ValueError(f"{name}: window must be positive and finite; got {window}")
         self.name, self.unit, self.origin, self.window = name, unit, origin, window
         self.low = -math.inf if low is None else float(low)
         self.high = math.inf if high is None else float(high)
@@ -159,7 +161,8 @@ class Frame(Configured):
 
     Args:
         axes: the coordinates that a model sees, in the order of x: latitude, longitude, and perhaps time and elevation.
-        variables: what it predicts, in the order of y.
+        variables: what it predicts. Of several, each value is a point of its own, whose last covariates say which
+            variable it is of.
         period: first and last date of the training data, where they have dates.
         covariates: what is known of each place, context and target alike, in the order of a task's covariates.
         reference: a climatology or first guess of the one variable, if y is a deviation from it, (value − mean) / std.
@@ -202,6 +205,19 @@ class Frame(Configured):
         return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, reference)
 
     @property
+    def kinds(self) -> int:
+        """The number of covariates that say which variable a value is of; none for a single one."""
+        return len(self.variables) if len(self.variables) > 1 else 0
+
+    @property
+    def windows(self) -> list[float]:
+        """The sides of tiles in the model's units; infinite along axes that have none."""
+        return [
+            math.inf if axis.window is None or axis.name == "time" else axis.window / axis.unit
+            for axis in self.axes.values()
+        ]
+
+    @property
     def reach(self) -> np.timedelta64 | None:
         """How far from a time observations are seen: none others if it is no axis; None if all are."""
         if "time" not in self.axes:
@@ -218,29 +234,31 @@ class Frame(Configured):
         """Places in the model's units, from the frame's coordinates by name."""
         return np.stack(np.broadcast_arrays(*(axis.x(coordinates[name]) for name, axis in self.axes.items())), axis=-1)
 
-    def c(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "*points covariates"]:
-        """The covariates of places in the model's units, from coordinates and covariates by name."""
-        none = np.empty((*np.shape(coordinates["latitude"]), 0))
+    def c(
+        self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame, number: int = 0
+    ) -> Float[ndarray, "*points covariates"]:
+        """The covariates of places in the model's units, from coordinates and covariates by name, for one variable."""
+        shape = np.shape(coordinates["latitude"])
         scaled = [(np.asarray(coordinates[each.name], float) - each.mean) / each.std for each in self.covariates]
-        return np.concatenate([none, *(each[..., None] for each in scaled)], axis=-1)
+        kind = np.broadcast_to(one_hot(np.array(number), self.kinds) if self.kinds else (), (*shape, self.kinds))
+        return np.concatenate([*(each[..., None] for each in scaled), kind], axis=-1)
 
     def y(
-        self, values: Float[ndarray, "points variables"], coordinates: Mapping[str, ArrayLike] | pd.DataFrame
-    ) -> Float[ndarray, "points variables"]:
-        """Values of the variables at these places in the model's units."""
+        self, values: Float[ndarray, " points"], coordinates: Mapping[str, ArrayLike] | pd.DataFrame, number: int = 0
+    ) -> Float[ndarray, " points"]:
+        """Values of one of the variables at these places in the model's units."""
         if self.reference is None:
-            return np.stack([each.y(column) for each, column in zip(self.variables, values.T, strict=True)], axis=-1)
+            return np.asarray(self.variables[number].y(values))
         shift, scale = self.units(coordinates)
         return (values - shift) / scale
 
     def units(
-        self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame
-    ) -> tuple[Float[ndarray, "*points variables"], Float[ndarray, "*points variables"]]:
-        """What y counts from at these places, and its unit: the same everywhere, or the reference's."""
+        self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame, number: int = 0
+    ) -> tuple[Float[ndarray, "*points"], Float[ndarray, "*points"]]:
+        """What y of a variable counts from at these places, and its unit: the same everywhere, or the reference's."""
         if self.reference is None:
-            return np.array([each.mean for each in self.variables]), np.array([each.std for each in self.variables])
-        mean, std = self.reference.at(coordinates)
-        return mean[:, None], std[:, None]
+            return np.array(self.variables[number].mean, float), np.array(self.variables[number].std, float)
+        return self.reference.at(coordinates)
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""

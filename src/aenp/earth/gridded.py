@@ -9,6 +9,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.earth.sources import (
+    EPOCH,
     TOLERANCE,
     FieldLike,
     Period,
@@ -77,24 +78,41 @@ def elevation_at(topography: FieldLike, latitude: ArrayLike, longitude: ArrayLik
     if field.sizes["time"] > 1 or min(field.shape[1:]) < 2:
         raise ValueError(f"{where}: elevation needs one field of at least 2 × 2 points; it has {dict(field.sizes)}")
     y, x = np.broadcast_arrays(np.asarray(latitude, float), np.asarray(longitude, float))
-    heights = interpolated(field, y.ravel(), x.ravel(), where)[0].reshape(y.shape)
+    heights = interpolated(field, y.ravel(), x.ravel(), where).reshape(y.shape)
     return converted(heights, units_of(field.attrs), "m", f"elevation from {where}")
 
 
 def interpolated(
-    field: xr.DataArray, latitude: Float[ndarray, " points"], longitude: Float[ndarray, " points"], where: str
-) -> Float[ndarray, "time points"]:
-    """The values of a field as `open_gridded` returns it, at all of its times, by bilinear interpolation.
+    field: xr.DataArray,
+    latitude: Float[ndarray, " points"],
+    longitude: Float[ndarray, " points"],
+    where: str,
+    times: ndarray | None = None,
+) -> Float[ndarray, " points"]:
+    """The values of a field as `open_gridded` returns it, by linear interpolation: at points' times, or at its first.
 
-    They are NaN outside the grid and beside missing values. A global grid has no seam.
+    They are NaN outside the grid and beside missing values. A global grid has no seam. Only what is around the points
+    is read.
     """
-    rows, u, in_rows = _bracket(field.latitude.values.astype(float), latitude, np.inf)
-    columns, v, in_columns = _bracket(field.longitude.values.astype(float), wrap(longitude), 360.0)
-    corners = field.isel(latitude=(("i", "point"), rows), longitude=(("j", "point"), columns))
-    corners = without_fills(corners.transpose("i", "j", "time", "point"), where)
-    weights = (np.stack([1 - u, u])[:, None] * np.stack([1 - v, v]))[:, :, None]
-    values = np.where(weights == 0, 0.0, weights * corners.values).sum((0, 1))
-    return np.where(in_rows & in_columns, values, np.nan)
+    brackets = {"latitude": _bracket(field.latitude.values.astype(float), latitude, np.inf)}
+    brackets["longitude"] = _bracket(field.longitude.values.astype(float), wrap(longitude), 360.0)
+    if times is None:
+        field = field.isel(time=0)
+    else:
+        brackets["time"] = _bracket(_days(field["time"].values), _days(times), np.inf)
+    sides = {name: f"{name}_side" for name in brackets}
+    corners = field.isel({name: ((sides[name], "point"), nodes) for name, (nodes, _, _) in brackets.items()})
+    corners = without_fills(corners.drop_vars(list(corners.coords)).compute(), where)
+    weights, there = xr.DataArray(1.0), np.ones(len(latitude), bool)
+    for name, (_, fraction, between) in brackets.items():
+        weights = weights * xr.DataArray(np.stack([1 - fraction, fraction]), dims=(sides[name], "point"))
+        there &= between
+    values = xr.where(weights == 0, 0.0, weights * corners).sum(list(sides.values()), skipna=False)
+    return np.where(there, values.values, np.nan)
+
+
+def _days(times: ndarray) -> Float[ndarray, " times"]:
+    return np.asarray((times - EPOCH) / np.timedelta64(1, "D"))
 
 
 def _bracket(axis: ndarray, at: ndarray, turn: float) -> tuple[ndarray, ndarray, ndarray]:

@@ -38,7 +38,8 @@ class Choice:
         fraction: the share of places that is observed; by default 0.8 of stations, 0.1 of the cells of a grid, and all
             places other than `stations`.
         tasks: the largest number of times to predict, spread over the days.
-        variable: the name of the values; by default the name in training, or the only one.
+        variable: the name of the values; by default the name in training, or the only one. Of a model of several
+            variables, the one to predict, where all are observed at the other places.
         elevation: a topography in metres, for kriging with elevation and for models that see it, if data have none.
         seed: of the choice of places and times.
         covariates: fields of the model's covariates, if the data have none.
@@ -95,11 +96,13 @@ def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
 
     If there is a single time, baselines learn from what is observed then.
     """
-    if len(model.frame.variables) > 1:
-        names = ", ".join(each.name for each in model.frame.variables)
-        raise ValueError(f"only models of one variable can be compared with kriging; this one has {names}")
+    if model.frame.kinds and choice.variable not in model.columns:
+        raise ValueError(
+            f"the model has the variables {', '.join(model.columns)}; choose with `variable` which one to predict; got "
+            f"{choice.variable}"
+        )
     rng = np.random.default_rng(choice.seed)
-    source, density = _open(model, data, choice, rng)
+    source, density, fewer = _open(model, data, choice, rng)
     times = np.unique(source["time"])
     tested, past, note = _periods(times, model.frame.period, choice.days, describe(data))
     chosen = _some(times[tested], choice.tasks, rng)
@@ -120,7 +123,7 @@ def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
     if not splits or not rehearsals:
         raise ValueError(f"{describe(data)} has too few places; each time needs one to predict from and one to predict")
     around = table[table["time"].isin(beside) & ~unseen]
-    return Holdout(splits, history, rehearsals, note, around, reach)
+    return Holdout(splits, history, rehearsals, " ".join(filter(None, [note, fewer])), around, reach)
 
 
 def held_out_table(model: FieldModel, data: PointsLike, choice: Choice) -> pd.DataFrame:
@@ -134,22 +137,49 @@ def held_out_table(model: FieldModel, data: PointsLike, choice: Choice) -> pd.Da
 
 def _open(
     model: FieldModel, data: PointsLike, choice: Choice, rng: Generator
-) -> tuple[pd.DataFrame | xr.DataArray, float | None]:
-    """The observations with their times, and for a grid its cells as points, and how many cells each stands for."""
+) -> tuple[pd.DataFrame | xr.Dataset, float | None, str]:
+    """The observations with their times, of a grid as points, how many cells each of these stands for, and a note.
+
+    Of very many places, some are drawn at random, which the note tells.
+    """
+    name = None if model.frame.kinds else choice.variable
     if is_scattered(data):
-        table = model.observed(data, choice.variable, choice.elevation, choice.covariates)
-        return table if "time" in table else table.assign(time=EPOCH), None
-    try:
-        field = open_gridded(data, choice.variable or model.frame.variables[0].name, choice.region)
-    except NoSuchVariable:
-        if choice.variable is not None:
-            raise
-        field = open_gridded(data, region=choice.region)
-    cells = field[0].size
+        table = model.observed(data, name, choice.elevation, choice.covariates)
+        table, note = _fewer(table, choice.stations, rng)
+        return table if "time" in table else table.assign(time=EPOCH), None, note
+    fields = _fields(model, data, name, choice.region)
+    cells = fields[0][0].size
     drawn = np.sort(rng.permutation(cells)[:MAX_CELLS])
-    rows, columns = (xr.DataArray(index, dims="place") for index in np.unravel_index(drawn, field.shape[1:]))
-    points = field.isel(latitude=rows, longitude=columns)
-    return points if "time" in points.coords else points.assign_coords(time=[EPOCH]), cells / len(drawn)
+    rows, columns = (xr.DataArray(index, dims="place") for index in np.unravel_index(drawn, fields[0].shape[1:]))
+    points = xr.Dataset({str(each.name): each.isel(latitude=rows, longitude=columns) for each in fields})
+    dated = points if "time" in points.coords else points.assign_coords(time=[EPOCH])
+    return dated, cells / len(drawn), _drawn(cells, "cells")
+
+
+def _fields(model: FieldModel, data: PointsLike, name: str | None, region: Region | None) -> list[xr.DataArray]:
+    """The fields of the model's variables, or that of this name, or the only one."""
+    fields = []
+    for each in model.frame.variables:
+        try:
+            fields.append(open_gridded(data, name or each.name, region))
+        except NoSuchVariable:
+            if name is not None:
+                raise
+    return fields or [open_gridded(data, region=region)]
+
+
+def _fewer(table: pd.DataFrame, stations: PlacesLike | None, rng: Generator) -> tuple[pd.DataFrame, str]:
+    """The observations of at most `MAX_CELLS` places, and of the stations named, with a note."""
+    places = table[PLACE].drop_duplicates()
+    if len(places) <= MAX_CELLS:
+        return table, ""
+    drawn = places.iloc[np.sort(rng.permutation(len(places))[:MAX_CELLS])]
+    kept = pd.MultiIndex.from_frame(table[PLACE]).isin(pd.MultiIndex.from_frame(drawn)) | _unseen(table, stations)
+    return table[kept], _drawn(len(places), "places")
+
+
+def _drawn(number: int, what: str) -> str:
+    return f"Of {number:,} {what}, {MAX_CELLS:,} drawn at random are used." if number > MAX_CELLS else ""
 
 
 def _periods(
@@ -188,13 +218,15 @@ def _some(times: ndarray, number: int, rng: Generator) -> ndarray:
     return times[((np.arange(number) + rng.random(number)) * len(times) / number).astype(int)]
 
 
-def _table(model: FieldModel, source: pd.DataFrame | xr.DataArray, times: ndarray, choice: Choice) -> pd.DataFrame:
+def _table(model: FieldModel, source: pd.DataFrame | xr.Dataset, times: ndarray, choice: Choice) -> pd.DataFrame:
     """The observations of these times, one for each place and time, with elevations if these are all known."""
-    if isinstance(source, xr.DataArray):
+    if isinstance(source, xr.Dataset):
         some = source.isel(time=np.isin(source["time"], times))
         table = model.observed(some, elevation=choice.elevation, covariates=choice.covariates)
     else:
         table = source[source["time"].isin(times)]
+    if model.frame.kinds:
+        table = table.assign(value=table[choice.variable]).dropna(subset="value")
     if choice.region is not None:
         whole, table = table, table.assign(longitude=wrap(table["longitude"], choice.region))
         for name in PLACE:
@@ -218,7 +250,7 @@ def _unseen(table: pd.DataFrame, stations: PlacesLike | None) -> Bool[ndarray, "
     """Which observations are from the stations that the model has never seen."""
     if stations is None:
         return np.zeros(len(table), bool)
-    named = open_places(stations, table.drop(columns="time"), any_time=True).coordinates
+    named = open_places(stations, table.drop(columns="time", errors="ignore"), any_time=True).coordinates
     latitude, longitude = (each.values.ravel() for each in xr.broadcast(*(named[name] for name in PLACE)))
     at = positions(pd.DataFrame({"latitude": latitude, "longitude": longitude}))
     here = positions(table)

@@ -35,7 +35,10 @@ def suggest(
     """As `FieldModel.suggest`."""
     if len(model.frame.variables) > 1:
         raise ValueError("stations can be suggested by models of one variable; this one has several")
-    observed, layers = model.observed(context, variable, elevation, covariates), open_layers(covariates)
+    observed, layers = (
+        model.observed(context, variable, elevation, covariates),
+        open_layers(covariates, model.frame.covariates),
+    )
     places = _places(model, candidates, observed, elevation)
     aims = places if target is None else _places(model, target, observed, elevation)
     if not 1 <= number <= len(places):

@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import xarray as xr
 from aenp.earth.sources import (
     NAMES,
     NoSuchVariable,
+    NoValues,
     Period,
     Region,
     check_degrees,
@@ -77,7 +78,7 @@ def open_points(
         table = table.assign(**{name: known.values})
     table = table.dropna(subset=[name for name in table if name not in beside])
     if table.empty:
-        raise ValueError(f"{where} has no rows with a value")
+        raise NoValues(f"{where} has no rows with a value")
     check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
     chosen = table.assign(longitude=wrap(table["longitude"], region))
     for name in ("time", "latitude", "longitude"):
@@ -86,6 +87,16 @@ def open_points(
     if chosen.empty:
         raise no_data(where, region, period, {name: table[name] for name in table if name not in (*beside, "value")})
     return _each_once(chosen.reset_index(drop=True), where)
+
+
+def joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables of one variable each as one: a column of its name for each, with NaN where it was not observed."""
+    first, *others = (table.rename(columns={"value": name}) for name, table in tables.items())
+    units = next(iter(tables.values())).attrs.get("units_of", {})
+    for other in others:
+        first = first.merge(other, how="outer")
+    first.attrs = {"units_of": units} if units else {}
+    return first
 
 
 def _each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:

@@ -52,6 +52,10 @@ class NoSuchVariable(ValueError):
     """The data do not hold the variable asked for."""
 
 
+class NoValues(ValueError):
+    """The data hold the variable, but no value of it."""
+
+
 def open_dataset(source: FieldLike) -> xr.Dataset:
     """The data set in `source`, opened but not read."""
     if isinstance(source, xr.Dataset):

@@ -13,16 +13,16 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from aenp.data.blocks import BATCHES, hold_out_blocks, in_blocks
+from aenp.data.kinds import CountedFromLevels, largest_share, levels_are_closer
 from aenp.data.patches import CELLS_PER_UNIT, Patches
 from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
-from aenp.earth.climatology import Climatology
-from aenp.earth.covariates import Layer, columns_and_layers, lacking, unscaled, with_covariates
+from aenp.earth import deviations
+from aenp.earth.covariates import Layer, as_list, columns_and_layers, lacking, unscaled, with_covariates
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from aenp.earth.gridded import open_gridded
-from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.reference import Given
-from aenp.earth.sources import FieldLike, Period, Region, converted, describe, without_fills
+from aenp.earth.points import PointsLike, is_scattered, joined, open_points
+from aenp.earth.sources import FieldLike, Period, Region, describe, names_of, with_coordinates, without_fills
 from aenp.earth.time_windows import days_in, in_time
 from aenp.task import Task
 
@@ -39,8 +39,6 @@ TARGETS, MOST_POINTS = 128, 512
 "Largest numbers of targets and of observations in a task with stations."
 SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 16
 "The share of the stations that is held out; of a small network more, up to a quarter, so that these are not too few."
-SAME = 1e-5
-"Of a variable's std, within which differences are those of rounding."
 PLACE = ("latitude", "longitude")
 BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)": (0.0, 1.0)}
 "The bounds of bounded variables in units that tell them."
@@ -57,6 +55,7 @@ class Data:
         new_places: whether the targets of the validation are at stations that are in no task for training.
         spacing: the distance from one station to the next in units of x; 0 for a grid.
         cycles: lengths in days of the cycles that the data cover, if time is an axis of the frame.
+        centred: whether the values of each of several variables are counted from the mean of those in the context.
     """
 
     source: TaskSource
@@ -65,11 +64,12 @@ class Data:
     new_places: bool = False
     spacing: float = 0.0
     cycles: tuple[float, ...] = ()
+    centred: bool = False
 
 
 def prepare(
     data: PointsLike,
-    variable: str | None = None,
+    variable: str | Sequence[str] | None = None,
     region: Region | None = None,
     period: Period | None = None,
     likelihood: str = "normal",
@@ -83,17 +83,53 @@ def prepare(
 
     A tenth of the stations is in no task for training, and validation predicts these from the others. Of a single
     date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is what other
-    gaps like these leave.
+    gaps like these leave. Several variables are observed independently of each other, one often more than another.
     """
     make_variable, days = partial(_variable, likelihood, bounds), None if time is None else days_in(time)
+    names = _names(data, variable, covariates)
+    if len(names) > 1 and (anomalies or given is not None):
+        raise ValueError(
+            f"anomalies and a first guess are of one variable; got {', '.join(map(str, names))}. Leave them out, or "
+            "choose one with `variable`"
+        )
     scattered = is_scattered(data)
     columns, layers = columns_and_layers(covariates, data, scattered)
     if scattered:
-        table = open_points(data, variable, region, period, columns)
+        tables = [open_points(data, name, region, period, columns) for name in names]
+        table = joined({_column(names, each): each for each in tables})
         table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
-        return _from_points(table, make_variable, [*columns, *layers], anomalies, given, days)
-    field = without_fills(_in_memory(open_gridded(data, variable, region, period)), describe(data))
-    return _from_field(field, make_variable, layers, anomalies, given, days)
+        attributes = {_column(names, each): each.attrs for each in tables}
+        prepared = _from_points(table, attributes, make_variable, [*columns, *layers], anomalies, given, days)
+    else:
+        fields = [without_fills(_in_memory(open_gridded(data, name, region, period)), describe(data)) for name in names]
+        prepared = _from_fields(fields, describe(data), make_variable, layers, anomalies, given, days)
+    return _centred(prepared) if likelihood == "normal" and prepared.frame.kinds else prepared
+
+
+def _names(
+    data: PointsLike, variable: str | Sequence[str] | None, covariates: Sequence[FieldLike]
+) -> list[str] | list[None]:
+    """The variables to learn: those named, or all of a data set in memory but covariates; None for the only one."""
+    if variable is None and isinstance(data, xr.Dataset) and len(data.data_vars) > 1:
+        known = [each for each in as_list(covariates) if isinstance(each, str)]
+        dataset = with_coordinates(data, "latitude", "longitude", "time", "elevation")
+        return [name for name in names_of(dataset, describe(data)) if name not in known]
+    if variable is None:
+        return [None]
+    return [variable] if isinstance(variable, str) else list(dict.fromkeys(variable))
+
+
+def _column(names: Sequence[str | None], table: pd.DataFrame) -> str:
+    return str(table.attrs["name"]) if len(names) > 1 else "value"
+
+
+def _centred(data: Data) -> Data:
+    """The data with values counted from the mean of each variable in the context, if that is closer to the targets."""
+    kinds = data.frame.kinds
+    if not levels_are_closer((data.source.batch(16, index, seed=0) for index in range(BATCHES)), kinds):
+        return data
+    source = CountedFromLevels(data.source, kinds)
+    return replace(data, source=source, validation=list(map(source.relative, data.validation)), centred=True)
 
 
 def _variable(
@@ -102,10 +138,10 @@ def _variable(
     name: str,
     mean: float,
     std: float,
-    units: str,
-    long_name: str,
+    attributes: Mapping[Any, Any],
 ) -> Variable:
     """The variable in units that suit the likelihood: from its mean, from zero, or from one bound to the other."""
+    units, long_name = (str(attributes.get(key, "")) for key in ("units", "long_name"))
     if likelihood == "normal":
         return Variable(name, mean, std, units, long_name)
     if likelihood == "precipitation":
@@ -118,72 +154,89 @@ def _variable(
 
 
 class Normalised:
-    """A field in a model's unit, read and computed as it is sliced."""
+    """Fields in a model's units, read and computed as they are sliced; several along a last dimension."""
 
-    def __init__(self, field: Any, variable: Variable) -> None:
-        self.field, self.variable, self.shape = field, variable, field.shape
+    def __init__(self, fields: Sequence[Any], variables: Sequence[Variable]) -> None:
+        self.fields, self.variables = list(fields), list(variables)
+        self.shape = (*fields[0].shape, len(fields)) if len(fields) > 1 else fields[0].shape
 
     def __len__(self) -> int:
-        return len(self.field)
+        return int(self.shape[0])
 
     def __getitem__(self, part: Any) -> Any:
         if isinstance(part, slice):
-            return Normalised(self.field[part], self.variable)
-        return self.variable.y(np.asarray(self.field[part])).astype(np.float32)
+            return Normalised([field[part] for field in self.fields], self.variables)
+        both = zip(self.fields, self.variables, strict=True)
+        return stacked([variable.y(np.asarray(field[part])).astype(np.float32) for field, variable in both])
+
+
+def stacked(values: Sequence[Float[ndarray, "*points"]]) -> Float[ndarray, "*points_and_kinds"]:
+    """Values of several variables along a last dimension, or those of the only one as they are."""
+    return np.stack(values, axis=-1) if len(values) > 1 else values[0]
 
 
 def _in_memory(field: xr.DataArray) -> xr.DataArray:
     return field.load() if field.nbytes <= IN_MEMORY else field
 
 
-def _from_field(
-    field: xr.DataArray,
+def _from_fields(
+    fields: Sequence[xr.DataArray],
+    where: str,
     make_variable: Callable[..., Variable],
     layers: Mapping[str, Layer],
     anomalies: bool,
     given: str | None,
     days: float | None,
 ) -> Data:
-    """Patches of the field; a unit of x is `CELLS_PER_UNIT` cells."""
+    """Patches of the fields; a unit of x is `CELLS_PER_UNIT` cells."""
+    field = fields[0]
+    for other in fields[1:]:
+        if not all(other.indexes[name].equals(field.indexes[name]) for name in field.indexes):
+            raise ValueError(
+                f"{where}: {field.name} and {other.name} are not on the same grid at the same times; bring them on one "
+                "with .interp_like, or choose from them with `variable`"
+            )
     if min(field.shape[1:]) < 4:
         raise ValueError(f"a field needs at least 4 × 4 points to learn from; got {field.shape[1]} × {field.shape[2]}")
-    field = field.assign_coords(longitude=unwrap_longitudes(field.longitude.values)).sortby("longitude")
+    unwrapped = unwrap_longitudes(field.longitude.values)
+    fields = [each.assign_coords(longitude=unwrapped).sortby("longitude") for each in fields]
+    field = fields[0]
     latitude, longitude = field.latitude.values, field.longitude.values
     steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
-    covariates, known = _on_grid(field, layers)
-    frame = _frame(
-        latitude,
-        longitude,
-        steps,
-        CELLS_PER_UNIT * max(steps),
-        field.mean(),
-        field.std(),
-        field,
-        make_variable,
-        covariates,
-    )
+    covariates, known = _on_grid(fields, layers)
+    variables = [make_variable(str(each.name), *_moments(each.mean(), each.std()), each.attrs) for each in fields]
+    size, degrees = min(32, *field.shape[1:]), CELLS_PER_UNIT * max(steps)
+    sides = [WINDOW * degrees] * 2 if days is not None else [size * step for step in steps]
+    frame = _frame(latitude, longitude, steps, degrees, sides, variables, _period(field), covariates)
     axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
-    gaps = 0.5 if len(field) == 1 and bool(field.isnull().any()) else 0.0
+    gaps = 0.5 if len(field) == 1 and any(bool(each.isnull().any()) for each in fields) else 0.0
 
     def patches(values: Any, known: ndarray | None) -> Patches:
-        size, sizes = min(32, *field.shape[1:]), (0.01, 1 / 3)
-        return Patches(values, axes, size, sizes, equal_sizes=True, num_targets=256, gaps=gaps, covariates=known)
+        shares = (0.01, largest_share(len(fields)))
+        return Patches(values, axes, size, shares, equal_sizes=True, num_targets=256, gaps=gaps, covariates=known)
 
-    values: Any = Normalised(field.data, frame.variables[0])
+    values: Any = Normalised([each.data for each in fields], variables)
     if anomalies:
         places = np.meshgrid(latitude, longitude, indexing="ij")
         every = field.values.reshape(len(field), -1)
         times = field["time"].values if "time" in field.coords else np.arange(len(field))
-        frame, flat = _anomalies(frame, times, places[0].ravel(), places[1].ravel(), every)
+        at = places[0].ravel(), places[1].ravel()
+        frame, flat = deviations.anomalies(frame, times, *at, every, _first_held_out(field))
         values = flat.reshape(field.shape)
     if given is not None:
-        frame, values = _differences(frame, given, field.values, known)
+        frame, values = deviations.differences(frame, given, field.values, known)
     if days is not None:
         cells = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-        every = (values if isinstance(values, ndarray) else values[:, :, :]).reshape(len(field), -1)
+        every = values if isinstance(values, ndarray) else values[:, :, :]
         flat_known = None if known is None else known.reshape(*known.shape[:-3], -1, known.shape[-1])
         windows = Windows(
-            every, cells, WINDOW, max_points=MOST_POINTS, min_points=MIN_POINTS, num_targets=256, covariates=flat_known
+            every.reshape(len(field), len(cells), *every.shape[3:]),
+            cells,
+            WINDOW,
+            max_points=MOST_POINTS,
+            min_points=MIN_POINTS,
+            num_targets=256,
+            covariates=flat_known,
         )
         return Data(**in_time(windows, windows, _dates(field), frame, days)._asdict())
     if len(field) == 1:
@@ -191,15 +244,17 @@ def _from_field(
     return _data(patches, values, frame, known)
 
 
-def _on_grid(field: xr.DataArray, layers: Mapping[str, Layer]) -> tuple[list[Covariate], ndarray | None]:
-    """The covariates, and their scaled values on the field's grid, at each time if one of them changes."""
+def _on_grid(fields: Sequence[xr.DataArray], layers: Mapping[str, Layer]) -> tuple[list[Covariate], ndarray | None]:
+    """The covariates, and their scaled values on the fields' grid, at each time if one of them changes."""
     if not layers:
         return [], None
+    field = fields[0]
     times = field["time"].values if "time" in field.coords else None
     latitude, longitude = np.meshgrid(field.latitude.values, field.longitude.values, indexing="ij")
     each = [layer.on(latitude.ravel(), longitude.ravel(), times) for layer in layers.values()]
     values = np.stack(np.broadcast_arrays(*each), axis=-1).reshape(-1, *field.shape[1:], len(layers))
-    missing = np.isnan(values) & field.notnull().values[..., None]
+    there = np.any([each.notnull().values for each in fields], axis=0)
+    missing = np.isnan(values) & there[..., None]
     if missing.any():
         time, i, j, number = (int(index[0]) for index in np.nonzero(missing))
         when = times[time] if times is not None else None
@@ -221,6 +276,7 @@ def _scaled(
 
 def _from_points(
     table: pd.DataFrame,
+    attributes: Mapping[str, Mapping[Any, Any]],
     make_variable: Callable[..., Variable],
     names: Sequence[str],
     anomalies: bool,
@@ -228,16 +284,18 @@ def _from_points(
     days: float | None,
 ) -> Data:
     """Windows with about `POINTS_IN_WINDOW` stations; a unit of x is half their side."""
-    name = table.attrs.get("name", "value")
     dated = table if "time" in table else table.assign(time=pd.Timestamp(0))
+    every = dated.pivot_table(index="time", columns=list(PLACE), aggfunc="size")
 
     def by_time(column: str) -> pd.DataFrame:
-        return dated.pivot_table(index="time", columns=["latitude", "longitude"], values=column)
+        one = dated.pivot_table(index="time", columns=list(PLACE), values=column)
+        return one.reindex(index=every.index, columns=every.columns)
 
-    wide = by_time("value")
-    latitude, longitude = (wide.columns.get_level_values(name).to_numpy(float) for name in PLACE)
+    wide = {column: by_time(column) for column in attributes}
+    observed = sum(each.notna().astype(int) for each in wide.values())
+    latitude, longitude = (every.columns.get_level_values(name).to_numpy(float) for name in PLACE)
     longitude = unwrap_longitudes(longitude)
-    together = wide.notna().sum(axis=1).median()
+    together = observed.sum(axis=1).median()
     if days is None and together < MIN_POINTS:
         raise ValueError(
             f"most times have fewer than {MIN_POINTS} observations, in the median {together:g}: too few to learn how "
@@ -251,21 +309,28 @@ def _from_points(
     if names:
         units = {each: table.attrs["units_of"].get(each) for each in names}
         covariates, known = _scaled(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
-    all_values = table["value"]
-    moments = all_values.mean(), all_values.std()
-    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, *moments, table, make_variable, covariates, name)
+    variables = [
+        make_variable(str(about.get("name", "value")), *_moments(table[column].mean(), table[column].std()), about)
+        for column, about in attributes.items()
+    ]
+    extent = max(np.ptp(latitude), np.ptp(longitude)) / degrees
+    sizes = WINDOW, float(np.clip(extent, WINDOW, WIDE))
+    sides = [sizes[1] * degrees] * 2
+    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, sides, variables, _period(table), covariates)
     places = frame.x({"latitude": latitude, "longitude": longitude})
     spacing = WINDOW / math.sqrt(min(len(places), POINTS_IN_WINDOW))
-    values = wide.to_numpy(copy=True)
-    unseen = _unseen(wide, places, spacing, days)
-    values[: _first_held_out(values), unseen] = np.nan
-    scaled = frame.variables[0].y(values).astype(np.float32)
+    values = [each.to_numpy(copy=True) for each in wide.values()]
+    unseen = _unseen(observed, places, spacing, days)
+    for each in values:
+        each[: _first_held_out(each), unseen] = np.nan
+    scaled = stacked([one.y(each).astype(np.float32) for one, each in zip(variables, values, strict=True)])
     if anomalies:
-        frame, scaled = _anomalies(frame, wide.index.to_numpy(), latitude, longitude, values)
+        times = every.index.to_numpy()
+        trained = _first_held_out(times)
+        frame, scaled = deviations.anomalies(frame, times, latitude, longitude, values[0], trained)
     if given is not None:
-        frame, scaled = _differences(frame, given, values, known)
-    extent = WINDOW, float(np.clip(np.ptp(places, axis=0).max(), WINDOW, WIDE))
-    make = partial(Windows, places=places, extent=extent, max_points=MOST_POINTS, min_points=MIN_POINTS)
+        frame, scaled = deviations.differences(frame, given, values[0], known)
+    make = partial(Windows, places=places, extent=sizes, max_points=MOST_POINTS, min_points=MIN_POINTS)
 
     def windows(values: ndarray, known: ndarray | None) -> Windows:
         return make(values, num_targets=TARGETS, covariates=known)
@@ -285,16 +350,17 @@ def _from_points(
 
 
 def _unseen(
-    table: pd.DataFrame, places: Float[ndarray, "stations 2"], spacing: float, days: float | None
+    observed: pd.DataFrame, places: Float[ndarray, "stations 2"], spacing: float, days: float | None
 ) -> Bool[ndarray, " stations"]:
-    """Which stations are held out: neighbours together, and only stations with values at the dates held out too.
+    """Which stations are held out, given how many values each has at each time.
 
-    None are if there are too few dates, or too few observations at a time, or in a window of `days`, would be left.
+    Neighbours are held out together, and only stations with values at the dates held out too. None are if there
+    are too few dates, or too few observations at a time, or in a window of `days`, would be left.
     """
-    known = table[_first_held_out(table) :].notna().any().to_numpy()
+    known = observed[_first_held_out(observed) :].any().to_numpy()
     share = np.clip(FEW / len(places), SHARE, LARGEST_SHARE)
     unseen = in_blocks(places, spacing, share) & known
-    left = table.loc[:, ~unseen].notna().sum(axis=1)
+    left = observed.loc[:, ~unseen].sum(axis=1)
     if days is not None:
         left = left.rolling(pd.Timedelta(days=days), closed="both").sum()
     return unseen if unseen.sum() > 1 and left.median() >= 2 * MIN_POINTS else np.zeros_like(unseen)
@@ -305,57 +371,6 @@ def _first_held_out(values: Any) -> int:
     return len(values) - len(values) // 10
 
 
-def _anomalies(
-    frame: Frame,
-    times: ndarray,
-    latitude: Float[ndarray, " places"],
-    longitude: Float[ndarray, " places"],
-    values: Float[ndarray, "times places"],
-) -> tuple[Frame, Float[ndarray, "times places"]]:
-    """The frame with a climatology of the dates for training, and the values as deviations from it."""
-    if len(values) < 2 or not np.issubdtype(times.dtype, np.datetime64):
-        raise ValueError(
-            f"anomalies need the climatology of each place, from several dates; got {len(values)}. Give more, or leave "
-            "`anomalies` out"
-        )
-    training = slice(_first_held_out(values))
-    known = ~np.isnan(values[training]).all(axis=0)
-    climatology = Climatology.of(times[training], latitude[known], longitude[known], values[training][:, known])
-    mean, std = climatology.on(times)
-    deviations = np.full(values.shape, np.nan, np.float32)
-    deviations[:, known] = (values[:, known] - mean) / std
-    time, place = np.nonzero(~np.isnan(values) & ~known)
-    if len(time):
-        mean, std = climatology.at({"latitude": latitude[place], "longitude": longitude[place], "time": times[time]})
-        deviations[time, place] = (values[time, place] - mean) / std
-    return frame.relative_to(climatology), deviations
-
-
-def _differences(
-    frame: Frame,
-    name: str,
-    values: Float[ndarray, "times *places"],
-    known: Float[ndarray, "*times_and_places covariates"] | None,
-) -> tuple[Frame, Float[ndarray, "times *places"]]:
-    """The frame with a covariate as the first guess, and the values as differences to it."""
-    names, variable = [each.name for each in frame.covariates], frame.variables[0]
-    if known is None or name not in names:
-        raise ValueError(
-            f"given must be the name of one of the covariates, {', '.join(names) or 'of which there are none'}; got "
-            f"{name}. Add it to `covariates`"
-        )
-    covariate = frame.covariates[names.index(name)]
-    both = f"the given {name} and {variable.name}"
-    zero, one = converted(np.array([0.0, 1.0]), covariate.units, variable.units, both)
-    guess = (one - zero) * (covariate.mean + covariate.std * known[..., names.index(name)].astype(float)) + zero
-    differences = values - guess
-    mean, std = float(np.nanmean(differences)), float(np.nanstd(differences))
-    if not std > SAME * variable.std:
-        raise ValueError(f"{both} differ by a constant, so that nothing is left to learn; leave `given` out")
-    given = Given(name, float(one - zero), float(zero) + mean, std)
-    return frame.relative_to(given), ((differences - mean) / std).astype(np.float32)
-
-
 def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
     """The longitudes, those west of the widest gap moved once round the globe, to join regions across the date line."""
     order = np.sort(longitude)
@@ -364,29 +379,30 @@ def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " 
     return np.where(longitude <= west, longitude + 360, longitude) if west < order[-1] else longitude
 
 
+def _moments(mean: Any, std: Any) -> tuple[float, float]:
+    """The mean and standard deviation of a variable, which must not be constant."""
+    mean, std = float(mean), float(std)
+    if not std > 0:
+        raise ValueError(f"the values are all the same or missing: mean {mean:g}, standard deviation {std:g}")
+    return mean, std
+
+
 def _frame(
     latitude: ndarray,
     longitude: ndarray,
     steps: Sequence[float],
     degrees: float,
-    mean: Any,
-    std: Any,
-    data: xr.DataArray | pd.DataFrame,
-    make_variable: Callable[..., Variable],
+    windows: Sequence[float],
+    variables: Sequence[Variable],
+    period: tuple[str, str] | None,
     covariates: Sequence[Covariate],
-    name: str | None = None,
 ) -> Frame:
     """The frame of data at these places, each of which stands for the cell around it."""
-    mean, std = float(mean), float(std)
-    if not std > 0:
-        raise ValueError(f"the values are all the same or missing: mean {mean:g}, standard deviation {std:g}")
     axes = []
-    for kind, values, step in zip(PLACE, (latitude, longitude), steps, strict=True):
+    for kind, values, step, window in zip(PLACE, (latitude, longitude), steps, windows, strict=True):
         low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
-        axes.append(Axis(kind, degrees, (low + high) / 2, low, high))
-    units, long_name = (str(data.attrs.get(key, "")) for key in ("units", "long_name"))
-    variable = make_variable(name or str(data.name), mean, std, units, long_name)
-    return Frame(axes, [variable], _period(data), covariates)
+        axes.append(Axis(kind, degrees, (low + high) / 2, low, high, window))
+    return Frame(axes, variables, period, covariates)
 
 
 def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
@@ -413,7 +429,14 @@ def _single(
     covariates: ndarray | None,
 ) -> Data:
     """The values of one date, of which some blocks are for validation."""
-    kept, validation = hold_out_blocks(values, places, BLOCK, WINDOW, covariates)
+    if not frame.kinds:
+        kept, validation = hold_out_blocks(values, places, BLOCK, WINDOW, covariates)
+        return Data(make(kept[None], covariates), validation, frame)
+    # Each value as a point of its own.
+    kind = np.broadcast_to(np.eye(frame.kinds, dtype=np.float32), (*values.shape, frame.kinds))
+    known = [] if covariates is None else [np.repeat(covariates[..., None, :], frame.kinds, axis=-2)]
+    at = np.broadcast_to(places[..., None, :], (*values.shape, places.shape[-1]))
+    kept, validation = hold_out_blocks(values, at, BLOCK, WINDOW, np.concatenate([*known, kind], axis=-1))
     return Data(make(kept[None], covariates), validation, frame)
 
 
@@ -425,7 +448,8 @@ def _data(
     make_validation: Callable[[Any, ndarray | None], TaskSource] | None = None,
 ) -> Data:
     """The values of several dates, the last of which are for validation."""
-    first, change = _first_held_out(values), covariates is not None and covariates.ndim > len(values.shape)
+    first, dimensions = _first_held_out(values), len(values.shape) - bool(frame.kinds)
+    change = covariates is not None and covariates.ndim > dimensions
 
     def part(make: Callable[[Any, ndarray | None], TaskSource], dates: slice) -> TaskSource:
         return make(values[dates], covariates[dates] if covariates is not None and change else covariates)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -12,11 +12,14 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from numpy import ndarray
+from numpy.random import Generator
 from rich.console import Console
 from rich.progress import Progress
-from torch.distributions import Normal
+from torch import Tensor
+from torch.distributions import Distribution, Normal
 
 from aenp import likelihoods
+from aenp.distributions import CensoredNormal
 from aenp.earth.adjustment import LEVEL, widening
 from aenp.earth.baselines import fit_baselines
 from aenp.earth.field_model import FieldModel
@@ -36,7 +39,7 @@ class Validation:
 
     Args:
         predictions: a row for each target and method: `time`, `latitude`, `longitude`, perhaps `elevation`, the
-            observed `value`, the `method`, and the `mean` and `std` that it predicts.
+            observed `value`, the `method`, the `mean` and `std` that it predicts, and what `scores` returns.
         variable: the name of the values.
         units: their units.
         note: what to know about the times, if anything.
@@ -66,16 +69,16 @@ class Validation:
     @cached_property
     def pit(self) -> pd.DataFrame:
         """The share of the targets in each tenth of the predicted probability, by method; 0.1 if calibrated."""
-        tenth = self._scored["pit"].mul(10).astype(int).clip(upper=9)
-        return pd.crosstab(self._scored["method"], tenth, normalize="index").reindex(
+        tenth = self.predictions["pit"].mul(10).astype(int).clip(upper=9)
+        return pd.crosstab(self.predictions["method"], tenth, normalize="index").reindex(
             index=self.table.index, columns=range(10), fill_value=0.0
         )
 
     def coverage(self, levels: Float[ndarray, " levels"]) -> pd.DataFrame:
         """The share of the targets in central intervals of these probabilities, by method."""
-        depth = 2 * (self._scored["pit"] - 0.5).abs()
+        depth = 2 * (self.predictions["pit"] - 0.5).abs()
         inside = pd.DataFrame({level: depth <= level for level in levels})
-        return inside.groupby(self._scored["method"]).mean().reindex(self.table.index)
+        return inside.groupby(self.predictions["method"]).mean().reindex(self.table.index)
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draws errors and CRPS of each method, the histogram of the PIT and the coverage of intervals."""
@@ -106,16 +109,10 @@ class Validation:
         return "\n".join([title, shown.to_string(), *filter(None, [self.note]), self.verdict])
 
     @cached_property
-    def _scored(self) -> pd.DataFrame:
-        """The predictions, with each metric."""
-        mean, std, value = (self.predictions[name].to_numpy(float) for name in ("mean", "std", "value"))
-        return self.predictions.assign(**scores(Moments(mean, std), value))
-
-    @cached_property
     def _by_time(self) -> pd.DataFrame:
         """Each metric at each time, the mean over its targets."""
         names = ["square", "mae", "bias", "crps", "loglik", "coverage"]
-        return self._scored.groupby(["method", "time"], sort=False)[names].mean()
+        return self.predictions.groupby(["method", "time"], sort=False)[names].mean()
 
     def _score(self, values: pd.Series) -> Score:
         """The mean over times, with its standard error over days; NaN for a single day."""
@@ -143,29 +140,45 @@ def scores(prediction: Moments, value: Float[ndarray, " points"]) -> dict[str, F
     }
 
 
+def exact_scores(
+    prediction: Distribution, y: Float[Tensor, "1 points 1"], scale: Float[Tensor, "1 points 1"], rng: Generator
+) -> dict[str, Float[ndarray, " points"]]:
+    """Metrics of any prediction that depend on more than its mean, of values y in units of `scale`.
+
+    A bound with a probability of its own has the logarithm of that in place of a density's, and a PIT drawn at random
+    from below to above it.
+    """
+    above = prediction.cdf(y)
+    below = prediction.cdf_below(y) if isinstance(prediction, CensoredNormal) else above
+    pit = below + torch.from_numpy(rng.random(y.shape)).to(y) * (above - below)
+    density = prediction.log_prob(y) - torch.where(above > below, 0.0, scale.log())
+    covered = ((pit - 0.5).abs() <= LEVEL / 2).double()
+    found = {"crps": scale * crps(prediction, y), "loglik": density, "coverage": covered, "pit": pit}
+    return {name: values.double().numpy().ravel() for name, values in found.items()}
+
+
 def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> Validation:
     """The model, its equivariant part and every baseline on the same tasks."""
-    tasks = hold_out(model, data, choice)
-    methods: dict[str, Callable[[pd.DataFrame, pd.DataFrame], Moments]] = {MODEL: partial(_predict, model, nullcontext)}
+    tasks, number = hold_out(model, data, choice), _number(model, choice)
+    own = {MODEL: partial(_scored, model, nullcontext, number)}
     if model.process.symmetry == "approx":
-        methods[EQUIVARIANT] = partial(_predict, model, model.process.equivariant)
+        own[EQUIVARIANT] = partial(_scored, model, model.process.equivariant, number)
     rows = []
     with Progress(console=Console(stderr=True), disable=not progress) as bar:
         line = bar.add_task("fitting baselines", total=len(tasks.splits))
         given = model.frame.reference if isinstance(model.frame.reference, Given) else None
         baselines = fit_baselines(tasks.history, tasks.rehearsals, given)
-        methods |= {name: each.predict for name, each in baselines.items()}
         bar.update(line, description="predicting")
         for split in tasks.splits:
-            for name, each in methods.items():
-                context = tasks.seen(split) if name in (MODEL, EQUIVARIANT) else split.context
-                rows.append(split.target.assign(method=name, **each(context, split.target)._asdict()))
+            value = split.target["value"].to_numpy(float)
+            for name, each in own.items():
+                rows.append(split.target.assign(method=name, **each(tasks.seen(split), split.target)))
+            for name, baseline in baselines.items():
+                moments = baseline.predict(split.context, split.target)
+                rows.append(split.target.assign(method=name, **moments._asdict(), **scores(moments, value)))
             bar.advance(line)
-    variable = model.frame.variables[0]
-    note = tasks.note
-    if not isinstance(model.process.likelihood, likelihoods.Normal):
-        note = f"{note} Scores are those of a Normal with the predicted mean and standard deviation.".strip()
-    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, note)
+    variable = model.frame.variables[number]
+    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, tasks.note)
 
 
 def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> FieldModel:
@@ -173,18 +186,47 @@ def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: boo
     if not isinstance(model.process.likelihood, likelihoods.Normal | likelihoods.NormalMixture):
         kind = type(model.process.likelihood).__name__
         raise ValueError(f"calibrate scales standard deviations, which a {kind} likelihood with bounds does not allow")
-    tasks, depths = hold_out(model, data, choice), []
+    every = model.columns if model.frame.kinds and choice.variable is None else [choice.variable]
+    depths = []
     with Progress(console=Console(stderr=True), disable=not progress) as bar:
-        for split in bar.track(tasks.splits, description="calibrating"):
-            mean, std = _predict(model, nullcontext, tasks.seen(split), split.target)
-            depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
+        for each in (replace(choice, variable=name) for name in every):
+            tasks = hold_out(model, data, each)
+            for split in bar.track(tasks.splits, description="calibrating"):
+                mean, std = _predict(model, _number(model, each), tasks.seen(split), split.target)
+                depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
     spread = model.spread * widening(np.concatenate(depths))
-    return FieldModel(model.process, model.frame, spread, model.local_gain).eval()
+    return FieldModel(model.process, model.frame, spread, model.local_gain, model.centred).eval()
 
 
-def _predict(
-    model: FieldModel, part: Callable[[], AbstractContextManager[None]], context: pd.DataFrame, target: pd.DataFrame
-) -> Moments:
+def _number(model: FieldModel, choice: Choice) -> int:
+    """The number of the variable that is predicted."""
+    return model.columns.index(str(choice.variable)) if model.frame.kinds else 0
+
+
+def _predict(model: FieldModel, number: int, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
+    result = model.predict(context, target, model.columns)
+    prefix = f"{model.columns[number]}_" if model.frame.kinds else ""
+    return Moments(*(result[f"{prefix}{name}"].values.astype(float) for name in ("mean", "std")))
+
+
+def _scored(
+    model: FieldModel,
+    part: Callable[[], AbstractContextManager[None]],
+    number: int,
+    context: pd.DataFrame,
+    target: pd.DataFrame,
+) -> dict[str, Float[ndarray, " points"]]:
+    """The prediction of a model, or of part of it, and its scores."""
+    value = target["value"].to_numpy(float)
     with part():
-        result = model.predict(context, target, "value")
-    return Moments(*(result[name].values.astype(float) for name in ("mean", "std")))
+        moments = _predict(model, number, context, target)
+        found = scores(moments, value) | moments._asdict()
+        if isinstance(model.process.likelihood, likelihoods.Normal):
+            return found
+        y, rng = model.frame.y(value, target, number), np.random.default_rng(0)
+        scale = np.broadcast_to(model.frame.units(target, number)[1], y.shape)
+        for rows, prediction in model.distributions(context, target, number):
+            at, unit = (torch.from_numpy(each[rows]).to(model.process.dtype).view(1, -1, 1) for each in (y, scale))
+            for name, values in exact_scores(prediction, at, unit, rng).items():
+                found[name][rows] = values
+    return found

@@ -1,0 +1,381 @@
+"""Predictions: what a process says of places, given a context, in the user's units and as a data set."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from numpy import ndarray
+from scipy.spatial import KDTree
+from torch import Tensor
+from torch.distributions import Distribution
+
+from aenp.data.kinds import counted_from, levels
+from aenp.earth.frame import Frame
+from aenp.earth.nodes import Nodes
+from aenp.earth.places import Places
+from aenp.earth.tiles import Tiles
+from aenp.inference import ar_context, median, spread
+from aenp.likelihoods import NonNegative, Unit, in_unit, widened
+from aenp.process import NeuralProcess
+from aenp.task import Task
+
+CHUNK = 4096
+"Number of targets that are decoded at a time."
+CHAIN = 128
+"Number of places in a tile where a sample is drawn one after another; elsewhere it is what the model then expects."
+CANDIDATES = 10_000
+"The largest number of places among which those are chosen."
+DESCRIPTIONS = {
+    "mean": "predicted {}",
+    "std": "standard deviation of the predicted {}",
+    "equivariant_mean": "{} predicted by the equivariant part of the model",
+    "local_effect": "effect of the place on the predicted {}, mean minus equivariant_mean",
+    "probability_of_zero": "probability that {} is zero",
+    "quantiles": "quantiles of the predicted {}",
+    "samples": "coherent samples of the predicted {}",
+}
+Outputs: TypeAlias = dict[str, pd.Index | None]
+"Which of `DESCRIPTIONS` are predicted, and the labels along the further dimension of those that have one."
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known at one time, or at all.
+
+    Args:
+        task: the observations; its targets are the corners of the whole target.
+        tiles: the windows in which they are seen.
+        samples: the observations and the values drawn for each sample; None without samples.
+    """
+
+    task: Task
+    tiles: Tiles
+    samples: Task | None = None
+
+
+class Encoded(NamedTuple):
+    """A context as the model represents it: with its fixed inputs, without, and with the values of samples added."""
+
+    state: Any
+    equivariant: Any
+    unit: Unit | None
+    samples: Any
+    sample_unit: Unit | None
+    level: Float[Tensor, " variables"]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Predicts places of a target from contexts.
+
+    Args:
+        process: the neural process, in evaluation mode.
+        frame: its coordinates and units.
+        spread: the factor of its standard deviations.
+        centred: whether each of several variables counts from the mean of its values in a tile.
+        outputs: what to predict.
+        encoded: the context that was encoded last.
+    """
+
+    process: NeuralProcess
+    frame: Frame
+    spread: float
+    centred: bool
+    outputs: Outputs = field(default_factory=dict)
+    encoded: dict[tuple[int, ...], Encoded] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """The number of arrays that are predicted."""
+        return len(self.frame.variables) * sum(1 if each is None else len(each) for each in self.outputs.values())
+
+    def context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Context:
+        """The observations, in columns of the variables' names or one called `value`, of which any may be missing."""
+        names = [each.name for each in self.frame.variables] if self.frame.kinds else ["value"]
+        tables = [observed[observed[name].notna()] for name in names]
+        x = np.concatenate([self.frame.x({name: each[name].to_numpy() for name in self.frame.axes}) for each in tables])
+        parts = [
+            np.column_stack([self.frame.y(each[name].to_numpy(float), each, number), self.frame.c(each, number)])
+            for number, (name, each) in enumerate(zip(names, tables, strict=True))
+        ]
+        both = np.concatenate(parts)
+        if nodes is not None:
+            corners, (x, both) = nodes.nearest(corners), nodes.averaged(x, both)
+        xc, yc, cc, xt = (torch.from_numpy(each).unsqueeze(0) for each in (x, both[:, :1], both[:, 1:], corners))
+        tiles, dtype = Tiles.over(x, self.frame.windows), self.process.dtype
+        if not cc.shape[-1]:
+            return Context(Task(xc, yc.to(dtype), xt), tiles)
+        # Of the targets a model's `encode` sees the extent alone.
+        nothing = torch.zeros(1, len(corners), cc.shape[-1], dtype=dtype)
+        known = {"context_covariates": cc.to(dtype), "target_covariates": nothing}
+        return Context(Task(xc, yc.to(dtype), xt, **known), tiles)
+
+    def with_samples(self, context: Context, places: Places, nodes: Nodes | None, samples: int) -> Context:
+        """The context with values drawn for each sample, in one tile after another given those drawn before."""
+        x, known = self._candidates(places, nodes)
+        precise = context.task.yc.to(torch.promote_types(context.task.yc.dtype, torch.float32))
+        grown = Task.stack([replace(context.task, yc=precise)] * samples)
+        for tile, rows in context.tiles.nearest(x):
+            grown = self._drawn_in(tile, context, grown, at_places(x[rows], known[rows], samples))
+        return replace(context, samples=grown)
+
+    def _drawn_in(self, tile: tuple[int, ...], context: Context, grown: Task, at: tuple[Tensor, ...]) -> Task:
+        """The task with values drawn at places spread among these."""
+        tiles = context.tiles
+        free = self._free(context.task, at[0])
+        level = self._level(_within(context.task, tiles.seen(tile, _places(context.task))))
+        seen = _within(grown, tiles.seen(tile, _places(grown)))
+        task = self._counted(seen.with_targets(at[0], None, free, *at[1:]), level)
+        most = CHAIN * len(self.frame.variables)
+        order = spread(task[:1], min(most, at[0].shape[1])).expand(len(grown), -1)
+        drawn = self._counted(ar_context(self.process, task, 1, order), -level)
+        added = _within(drawn, np.arange(drawn.xc.shape[1]) >= seen.xc.shape[1])
+        return _joined(grown, added)
+
+    def _free(self, task: Task, x: Float[Tensor, "samples places dim_x"]) -> Bool[Tensor, "samples places"] | None:
+        """Where a value can be drawn: on a grid no node may have two."""
+        if not getattr(self.process, "on_grid", False):
+            return None
+        seen = task.xc[0] if task.context_mask is None else task.xc[task.context_mask]
+        apart = KDTree(seen.numpy()).query(x[0].numpy())[0] > min(self.process.spacing) / 2  # type: ignore[arg-type]
+        return torch.from_numpy(apart).expand(len(x), -1)
+
+    def _candidates(self, places: Places, nodes: Nodes | None) -> tuple[ndarray, ndarray]:
+        """Some of the target's places, evenly along each dimension, in the model's unit, and covariates by variable."""
+        names = [*self.frame.axes, *(each.name for each in self.frame.covariates)]
+        every = xr.broadcast(*(places.coordinates[name] for name in names))
+        step = math.ceil((every[0].size / CANDIDATES) ** (1 / max(every[0].ndim, 1)))
+        some = {d: slice(min(step, size) // 2, None, step) for d, size in every[0].sizes.items()}
+        chosen = {name: each.isel(some).values.ravel() for name, each in zip(names, every, strict=True)}
+        x = self.frame.x(chosen)
+        there = np.isfinite(x).all(axis=1)
+        if nodes is not None:
+            x = nodes.nearest(x)
+            first = np.unique(np.where(there[:, None], x, np.inf), axis=0, return_index=True)[1]
+            there &= np.isin(np.arange(len(x)), first)
+        kinds = [self.frame.c(chosen, number)[there] for number in range(len(self.frame.variables))]
+        return np.tile(x[there], (len(kinds), 1)), np.concatenate(kinds)
+
+    def __call__(
+        self,
+        *places: ndarray,
+        names: Sequence[str],
+        times: ndarray | None,
+        contexts: Sequence[Context | None],
+        local: bool,
+        advance: Callable[[float], None] | None,
+    ) -> tuple[ndarray, ...]:
+        """Each of the outputs at the places, whose coordinates have these names; with fixed inputs if `local`."""
+        coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
+        x = self.frame.x(coordinates)
+        number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
+        out = np.full((self.count, len(x)), np.nan, np.float32)
+        # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
+        order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
+        order = order[np.isfinite(np.concatenate([x, self.frame.c(coordinates)], axis=1)[order]).all(axis=1)]
+        fixed_inputs = self.process.fixed_inputs
+        with torch.no_grad(), nullcontext() if fixed_inputs is None else fixed_inputs.switched(local):
+            for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+                which = int(number[index[0]]) if len(index) else 0
+                context = contexts[which]
+                if context is not None and len(index):
+                    self._blend(out, index, which, context, x, coordinates, advance)
+        return tuple(values.reshape(places[0].shape) for values in out)
+
+    def _blend(
+        self,
+        out: Float[ndarray, "n points"],
+        index: ndarray,
+        which: int,
+        context: Context,
+        x: Float[ndarray, "points dim_x"],
+        coordinates: Mapping[str, ndarray],
+        advance: Callable[[float], None] | None,
+    ) -> None:
+        """Writes what the tiles of one time predict at the places of these numbers, weighted."""
+        samples = self.outputs.get("samples")
+        size = CHUNK if samples is None else max(1, CHUNK // len(samples))
+        out[:, index] = 0
+        for tile, rows, weights in context.tiles.shares(x[index]):
+            for part in np.array_split(np.arange(len(rows)), -(-len(rows) // size)):
+                some = index[rows[part]]
+                there = {name: values[some] for name, values in coordinates.items()}
+                values = self._values(self._remembered(which, tile, context), x[some], there)
+                out[:, some] += weights[part] * values
+                if advance is not None:
+                    advance(float(weights[part].sum()))
+
+    def _remembered(self, which: int, tile: tuple[int, ...], context: Context) -> Encoded:
+        """The encoded tile; only one is kept, and a thread that still needs another holds it."""
+        found = self.encoded.get((which, *tile))
+        if found is None:
+            found = self.encode(context, tile)
+            self.encoded.clear()
+            self.encoded[which, *tile] = found
+        return found
+
+    def encode(self, context: Context, tile: tuple[int, ...]) -> Encoded:
+        """What the model makes of a tile."""
+        task = self._tile(context.task, context.tiles, tile)
+        level = self._level(task)
+        seen, unit = self.process.normalise(self._counted(task, level))
+        samples = sample_unit = None
+        if context.samples is not None:
+            grown = self._counted(self._tile(context.samples, context.tiles, tile), level)
+            sampled, sample_unit = self.process.normalise(grown)
+            samples = self.process.encode(sampled)
+        state = equivariant = self.process.encode(seen)
+        if self.process.fixed_inputs is not None:
+            with self.process.equivariant():
+                equivariant = self.process.encode(seen)
+        return Encoded(state, equivariant, unit, samples, sample_unit, level[0])
+
+    def _tile(self, task: Task, tiles: Tiles, tile: tuple[int, ...]) -> Task:
+        """What a tile sees of a task, and the corners of its own part of the target."""
+        corners = torch.from_numpy(tiles.corners(tile, task.xt[0].numpy())).expand(len(task), -1, -1)
+        return replace(_within(task, tiles.seen(tile, _places(task))), xt=corners)
+
+    def _level(self, task: Task) -> Float[Tensor, "batch variables"]:
+        """What the values of each variable count from."""
+        if not self.centred:
+            return task.yc.new_zeros(1, len(self.frame.variables))
+        return levels(task, self.frame.kinds)
+
+    def _counted(self, task: Task, level: Float[Tensor, "batch variables"]) -> Task:
+        return counted_from(task, level) if self.centred else task
+
+    def distributions(
+        self, context: Context, places: pd.DataFrame, number: int = 0
+    ) -> Iterator[tuple[ndarray, Distribution]]:
+        """Distributions of a variable in the model's unit: numbers of places, and what their nearest tile predicts."""
+        x, known = (
+            self.frame.x({name: places[name].to_numpy() for name in self.frame.axes}),
+            self.frame.c(places, number),
+        )
+        for tile, rows in context.tiles.nearest(x):
+            encoded = self._remembered(0, tile, context)
+            prediction = self._distribution(encoded, at_places(x[rows], known[rows]))
+            yield rows, in_unit(prediction, encoded.level[number], torch.ones(())) if self.centred else prediction
+
+    def _distribution(self, encoded: Encoded, at: tuple[Tensor, ...]) -> Distribution:
+        return widened(self.process.likelihood(self.process.decode(encoded.state, *at), encoded.unit), self.spread)
+
+    def _values(
+        self, encoded: Encoded, x: Float[ndarray, "points dim_x"], coordinates: Mapping[str, ndarray]
+    ) -> Float[ndarray, "n points"]:
+        """Each of the outputs at these places, in the user's units: of each variable, and for each label, or once."""
+        every = []
+        for number in range(len(self.frame.variables)):
+            shift, scale = (torch.as_tensor(each).view(-1, 1) for each in self.frame.units(coordinates, number))
+            shift = shift + scale * encoded.level[number]
+            values = self._of_variable(encoded, at_places(x, self.frame.c(coordinates, number)))
+            every += [_in_units(key, values[key], shift, scale) for key in self.outputs]
+        return torch.cat(every)[..., 0].numpy()
+
+    def _of_variable(self, encoded: Encoded, at: tuple[Tensor, ...]) -> dict[str, Float[Tensor, "labels points 1"]]:
+        """The outputs of one variable, in the model's unit."""
+        decode, likelihood, outputs = self.process.decode, self.process.likelihood, self.outputs
+        prediction = self._distribution(encoded, at)
+        mean = equivariant = prediction.mean
+        if encoded.equivariant is not encoded.state:
+            with self.process.equivariant():
+                equivariant = likelihood(decode(encoded.equivariant, *at), encoded.unit).mean
+        values = {
+            "mean": mean,
+            "std": prediction.stddev,
+            "equivariant_mean": equivariant,
+            "local_effect": mean - equivariant,
+        }
+        if "probability_of_zero" in outputs:
+            values["probability_of_zero"] = prediction.cdf(torch.zeros_like(mean))
+        if (labels := outputs.get("quantiles")) is not None:
+            values["quantiles"] = prediction.icdf(mean.new_tensor(labels.to_numpy()).view(-1, 1, 1))
+        if (labels := outputs.get("samples")) is not None:
+            raw = decode(encoded.samples, *(each.expand(len(labels), -1, -1) for each in at))
+            drawn = median(likelihood(raw, encoded.sample_unit))
+            values["samples"] = drawn if self.spread == 1 else mean + self.spread * (drawn - mean)
+        return values
+
+    def dataset(self, arrays: Sequence[xr.DataArray]) -> xr.Dataset:
+        """The arrays, in the order of `_values`, as variables with CF metadata."""
+        remaining, found = iter(arrays), {}
+        for variable in self.frame.variables:
+            for key, labels in self.outputs.items():
+                several = [next(remaining) for _ in range(1 if labels is None else len(labels))]
+                values = several[0] if labels is None else xr.concat(several, labels)
+                name = f"{variable.name}_{key}" if self.frame.kinds else key
+                description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
+                units = "1" if key == "probability_of_zero" else variable.units
+                found[name] = values.rename(name).assign_attrs(long_name=description, units=units)
+        return xr.Dataset(found)
+
+
+def outputs_of(process: NeuralProcess, quantiles: Sequence[float], samples: int) -> Outputs:
+    """What is predicted; a model without symmetry has no equivariant part."""
+    outputs: Outputs = {"mean": None, "std": None}
+    if process.symmetry != "none":
+        outputs |= {"equivariant_mean": None, "local_effect": None}
+    if isinstance(process.likelihood, NonNegative):
+        outputs["probability_of_zero"] = None
+    if len(quantiles):
+        outputs["quantiles"] = pd.Index(quantiles, name="quantile", dtype=float)
+    if samples:
+        outputs["samples"] = pd.RangeIndex(samples, name="sample")
+    return outputs
+
+
+def at_places(
+    x: Float[ndarray, "points dim_x"], known: Float[ndarray, "points covariates"], batch: int = 1
+) -> tuple[Tensor, ...]:
+    """What `decode` sees of places: their inputs and, if there are any, their covariates."""
+    parts = (x, known.astype(np.float32))[: 2 if known.shape[1] else 1]
+    return tuple(torch.from_numpy(part).expand(batch, -1, -1) for part in parts)
+
+
+def _in_units(key: str, values: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Values of an output, which are in the model's unit, in the user's."""
+    if key == "probability_of_zero":
+        return values.double()
+    return scale * values if key in ("std", "local_effect") else scale * values + shift
+
+
+def _places(task: Task) -> Float[ndarray, "points dim_x"]:
+    """Where the context is, in all tasks of a batch alike."""
+    return np.asarray(task.xc[0])
+
+
+def _within(task: Task, keep: Bool[ndarray, " points"]) -> Task:
+    """The task with only these points of its context."""
+    if keep.all():
+        return task
+    which, mask, known = torch.from_numpy(keep), task.context_mask, task.context_covariates
+    return replace(
+        task,
+        xc=task.xc[:, which],
+        yc=task.yc[:, which],
+        context_mask=None if mask is None else mask[:, which],
+        context_covariates=None if known is None else known[:, which],
+    )
+
+
+def _joined(task: Task, other: Task) -> Task:
+    """The task with the context of the other too."""
+    masks = [
+        torch.ones_like(each.xc[..., 0], dtype=torch.bool) if each.context_mask is None else each.context_mask
+        for each in (task, other)
+    ]
+    known = task.context_covariates, other.context_covariates
+    return replace(
+        task,
+        xc=torch.cat([task.xc, other.xc], dim=1),
+        yc=torch.cat([task.yc, other.yc], dim=1),
+        context_mask=torch.cat(masks, dim=1),
+        context_covariates=None if known[0] is None or known[1] is None else torch.cat([known[0], known[1]], dim=1),
+    )
