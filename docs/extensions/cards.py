@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aenp.models import FAMILIES
-from aenp.shipped import WEIGHTS, shipped
+from aenp.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,8 +72,8 @@ ABOUT = {
     ),
     "era5-2d": About(
         "Surface temperature on a grid",
-        "ERA5's 2 m temperature in Italy at 0.25°, every three hours from 1 May to 12 June 2022; tested on 16 to 30 June "
-        "and on the UK in March 2019.",
+        "ERA5's 2 m temperature in Italy at 0.25°, every three hours from 1 May to 12 June 2022; tested on 16 to 30 "
+        "June and on the UK in March 2019.",
         ERA5,
         KELVIN,
         "Maps of temperature from a handful of stations in Italy in early summer, and the study of local effects: "
@@ -85,8 +85,8 @@ ABOUT = {
     ),
     "era5-points-2d": About(
         "Surface temperature at scattered points",
-        "Daily means of ERA5's 2 m temperature at the nodes nearest to the stations of NOAA's Global Summary of the Day, "
-        "35–60 N and 10–45 E, 2006 to November 2009; tested on 2010, and on points west or north of the box.",
+        "Daily means of ERA5's 2 m temperature at the nodes nearest to the stations of NOAA's Global Summary of the "
+        "Day, 35–60 N and 10–45 E, 2006 to November 2009; tested on 2010, and on points west or north of the box.",
         f"The table of points is CC BY 4.0 (NorskRegnesentral/downscaleToPoint, arXiv:2507.01692). {ERA5}",
         KELVIN,
         "Daily temperature between scattered stations in Europe, and the study of local effects at points.",
@@ -96,13 +96,13 @@ ABOUT = {
     ),
     "era5-4d": About(
         "Surface temperature in space, time and elevation",
-        "The same points as those of `era5-points-2d`, in windows of four days, with elevation as an input; the days after "
-        "the 24th of each month are left out of the training.",
+        "The same points as those of `era5-points-2d`, in windows of four days, with elevation as an input; the days "
+        "after the 24th of each month are left out of the training.",
         f"The table of points is CC BY 4.0 (NorskRegnesentral/downscaleToPoint, arXiv:2507.01692). Elevation: ITU-R "
         f"P.1511-2. {ERA5}",
         KELVIN,
         "Daily temperature at any place, day and elevation in Europe, from stations of the days around.",
-        "It needs the elevation of every place. Windows are 12° wide and four days long; larger contexts are new to it.",
+        "It needs the elevation of every place. Windows are 12° wide and four days long; larger ones are new to it.",
         "/experiments.md#temperatures-era5-2d-era5-points-2d-era5-4d",
     ),
 }
@@ -122,6 +122,7 @@ METRICS = {
     "equivariance_deviation": "equivariance deviation",
     "equivariance_distance": "equivariance distance",
 }
+FACTS = ("parameters", "steps", "minutes", "threads", "seed", "aenp", "torch", "command")
 CARD = """\
 # {name}
 
@@ -188,7 +189,7 @@ def card(name: str, facts: dict[str, Any]) -> str:
     scores, source = measured(experiment, model, facts)
     load = FIELD if experiment in TARGETS else PROCESS
     return CARD.format(
-        **{key: facts[key] for key in ("parameters", "steps", "minutes", "threads", "seed", "aenp", "torch", "command")},
+        **{key: facts[key] for key in FACTS},
         **about._asdict(),
         name=name,
         kind=FAMILIES[model.split("-")[0]].__name__,
@@ -215,8 +216,10 @@ def measured(experiment: str, model: str, facts: dict[str, Any]) -> tuple[dict[s
 def table(scores: dict[str, Any]) -> str:
     """A row for each metric and oracle, a column for each test."""
     rows = [[title, *(_number(test.get(metric)) for test in scores.values())] for metric, title in METRICS.items()]
-    for oracle in next(iter(scores.values())).get("gap", {}):
-        rows.append([f"log-likelihood below *{oracle}*", *(_number(test["gap"][oracle]) for test in scores.values())])
+    rows += [
+        [f"log-likelihood below *{oracle}*", *(_number(test["gap"][oracle]) for test in scores.values())]
+        for oracle in next(iter(scores.values())).get("gap", {})
+    ]
     return markdown([["", *scores], *(row for row in rows if any(row[1:]))])
 
 
