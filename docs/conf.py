@@ -55,12 +55,14 @@ typehints_use_rtype = False
 typehints_defaults = None
 viewcode_line_numbers = True
 
-tutorial_steps = os.environ.get("AENP_TUTORIAL_STEPS")
+tutorials = sorted((HERE / "tutorials").glob("*.py"))
+if "TUTORIALS" not in os.environ:
+    tutorials = [file for file in tutorials if "AENP_TUTORIAL_STEPS" not in file.read_text()]
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "generated/tutorials",
-    "filename_pattern": r"\.py$",
-    "plot_gallery": tutorial_steps is not None,
+    "filename_pattern": f"/({'|'.join(file.stem for file in tutorials)})\\.py$",
+    "plot_gallery": bool(tutorials),
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,

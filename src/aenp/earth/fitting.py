@@ -141,7 +141,7 @@ def fit(
         >>> values = np.random.default_rng(0).normal(288, 3, (12, 32, 32))
         >>> field = xr.DataArray(values, coords, name="t2m", attrs={"units": "K"})
         >>> model = aenp.fit(field, symmetry="exact", steps=1)  # a real training takes minutes
-        >>> dict(model.predict(field[-1], "45,46,3,4,0.5").sizes)
+        >>> dict(model.predict(field[-1:], "45,46,3,4,0.5").sizes)
         {'time': 1, 'latitude': 3, 'longitude': 3}
     """
     if resume and out is None:
