@@ -63,6 +63,8 @@ sphinx_gallery_conf = {
     "gallery_dirs": "generated/tutorials",
     "filename_pattern": f"/({'|'.join(file.stem for file in tutorials)})\\.py$",
     "plot_gallery": bool(tutorials),
+    "within_subsection_order": "FileNameSortKey",
+    "capture_repr": (),
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,
