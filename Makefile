@@ -1,4 +1,4 @@
-.PHONY: reproduce test lint docs benchmark weights clean
+.PHONY: reproduce test lint docs families benchmark weights clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,7 +17,10 @@ lint: .venv/installed
 benchmark: .venv/installed
 	$(BIN)/python -m benchmarks
 
-docs: .venv/installed
+docs: .venv/installed  # with TUTORIALS=all, the tutorials that train models are run too
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
+families: .venv/installed
 	$(BIN)/aenp families > docs/models.md
 
 weights: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the temperature models too
@@ -30,4 +33,4 @@ weights: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the tem
 	touch .venv/installed
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache docs/_build docs/generated

@@ -28,11 +28,14 @@ COMMANDS = {
     "reproduce DATA=climate": [".venv/bin/aenp reproduce --data climate"],
     "test": [".venv/bin/python -m pytest -q -n 2 --dist worksteal"],
     "lint": [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"],
-    "docs": [".venv/bin/aenp families > docs/models.md"],
+    "docs": [".venv/bin/python -m sphinx -q -W --keep-going docs docs/_build/html"],
+    "families": [".venv/bin/aenp families > docs/models.md"],
     "benchmark": [".venv/bin/python -m benchmarks"],
     "weights": [SMOKE, SHIP],
     "weights DATA=climate": [SMOKE, f"{SHIP} --data climate"],
-    "clean": ["rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache"],
+    "clean": [
+        "rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache docs/_build docs/generated"
+    ],
 }
 
 

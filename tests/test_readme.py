@@ -26,7 +26,10 @@ from aenp.experiments.experiment import exact_counterpart
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = ["README.md", "docs/experiments.md", "docs/era5.md", "docs/theory.md"]
+EXAMPLES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("coming_from", "era5", "experiments", "how_it_works", "index", "theory")),
+]
 COLUMNS = {
     "gp": ("in distribution", "out of distribution"),
     "smoke": ("test", None),

@@ -57,6 +57,14 @@ class FixedInputs(Configured, nn.Module):
             training. So t is smooth on that scale: it cannot tell one station from the next and learn each by heart. A
             dimension with periods is left as it is.
         strength: factor of t, less than 1 where t is to be trusted only in part.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> t = aenp.FixedInputs(dim_x=1, num=3, domain=[(0, 1)]).eval()
+        >>> values = t(torch.tensor([[[0.5], [2.0]]]))
+        >>> values.shape, bool((values[0, 0] != 0).any()), bool((values[0, 1] == 0).all())  # 2.0 lies outside
+        (torch.Size([1, 2, 3]), True, True)
     """
 
     mutable = ("domain", "dropout", "taper", "strength")

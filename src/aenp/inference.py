@@ -17,6 +17,14 @@ def loglik(model: NeuralProcess, task: Task) -> Float[Tensor, " batch"]:
     """(1/N_t) Σ_n log p(y_n | x_n, D_c) for each task: per target point, over the targets that count.
 
     The paper's score is the mean of this over tasks, `loglik(model, task).mean()`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> x, y = torch.rand(4, 30, 1), torch.randn(4, 30, 1)
+        >>> task = aenp.Task(x[:, :10], y[:, :10], x[:, 10:], y[:, 10:])
+        >>> loss = -aenp.loglik(aenp.CNP(dim_x=1, dim_y=1), task).mean()
+        >>> loss.backward()
     """
     task = model.task(task)
     if task.yt is None:
@@ -35,6 +43,15 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
 
     The same as `model(task)` in evaluation mode, but memory does not grow with the number of targets, apart from the
     prediction itself.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> x = torch.linspace(-2, 2, 5001)[None, :, None]
+        >>> task = aenp.Task(torch.tensor([[[0.5]]]), torch.tensor([[[1.0]]]), x)
+        >>> prediction = aenp.predict(aenp.pretrained("gp/convcnp-approx"), task)
+        >>> prediction.mean.shape, prediction.mean.requires_grad
+        (torch.Size([1, 5001, 1]), False)
     """
     if chunk < 1:
         raise ValueError(f"chunk, the number of targets at a time, must be at least 1; got {chunk}")
@@ -65,6 +82,13 @@ def ar_sample(
             these, which is coherent if what these leave open is mostly noise.
         noise: if False, a sample is the median at every target given the values drawn: a field as smooth as the
             model's predictions, without the noise of single observations and what the drawn points leave open.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> task = aenp.Task(torch.tensor([[[0.5]]]), torch.tensor([[[1.0]]]), torch.linspace(-2, 2, 20)[None, :, None])
+        >>> aenp.ar_sample(aenp.pretrained("gp/convcnp-approx"), task, num_samples=3).shape
+        torch.Size([3, 1, 20, 1])
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}")

@@ -73,7 +73,15 @@ class Likelihood(Configured, ABC):
 
 
 class Normal(Likelihood):
-    """N(y; μ, (min_scale + softplus(ρ))²), with mean and scale for each point."""
+    """N(y; μ, (min_scale + softplus(ρ))²), with mean and scale for each point.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> prediction = aenp.Normal(min_scale=0.5)(torch.zeros(2, 7, 6))  # 3 outputs with 2 raw numbers each
+        >>> prediction.mean.shape, bool((prediction.stddev > 0.5).all())
+        (torch.Size([2, 7, 3]), True)
+    """
 
     num_params = 2
 
@@ -87,6 +95,13 @@ class NormalMixture(Likelihood):
     Args:
         components: number K of Normals.
         min_scale: the smallest standard deviation of a component.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> prediction = aenp.NormalMixture(components=2)(torch.zeros(1, 5, 6))  # 3 raw numbers a component
+        >>> prediction.log_prob(torch.zeros(1, 5, 1)).shape
+        torch.Size([1, 5, 1])
     """
 
     def __init__(self, components: int = 3, min_scale: float = 1e-3) -> None:
@@ -124,6 +139,13 @@ class NonNegative(Likelihood):
 
     Args:
         min_scale: the smallest standard deviation σ.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> rain = aenp.NonNegative()(torch.zeros(1, 5, 2))  # μ = 0: dry with probability ½
+        >>> round(rain.cdf(torch.tensor(0.0)).mean().item(), 3), bool((rain.sample() >= 0).all())
+        (0.5, True)
     """
 
     num_params = 2
@@ -147,6 +169,14 @@ class Bounded(Likelihood):
         low: the smallest possible value.
         high: the largest.
         min_scale: the smallest standard deviation σ.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> humidity = aenp.Bounded(0, 100)(torch.zeros(1, 5, 2))
+        >>> sample = humidity.sample((1000,))
+        >>> round(humidity.icdf(torch.tensor(0.5)).mean().item()), bool(((sample >= 0) & (sample <= 100)).all())
+        (50, True)
     """
 
     num_params = 2

@@ -43,6 +43,18 @@ class NeuralProcess(Configured, nn.Module, ABC):
             An empty context has the mean 0, and one without spread the standard deviation 1.
         dim_covariates: number of covariates of each point, which tasks must then have; 0 for none. They stay as they
             are where the data are moved or `values` rescales the outputs, and are best scaled to about one.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.ConvCNP(dim_x=1, dim_y=1, fixed_inputs=aenp.FixedInputs(1, domain=[(0, 1)]))
+        >>> isinstance(model, aenp.NeuralProcess), model.symmetry, model.label
+        (True, 'approx', 'ConvCNP (T~)')
+        >>> prediction = model(torch.rand(2, 10, 1), torch.randn(2, 10, 1), torch.rand(2, 5, 1))  # xc, yc, xt
+        >>> prediction.mean.shape
+        torch.Size([2, 5, 1])
+        >>> with model.equivariant():
+        ...     equivariant = model(torch.rand(2, 10, 1), torch.randn(2, 10, 1), torch.rand(2, 5, 1))
     """
 
     mutable = ("likelihood",)

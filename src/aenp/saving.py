@@ -26,6 +26,15 @@ def save(model: Configured, path: str | os.PathLike[str]) -> None:
     """Writes the model's parameters and configuration to one file, which `aenp.load` turns back into the model.
 
     The file appears under its name only once it is complete.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> import aenp
+        >>> with TemporaryDirectory() as folder:
+        ...     aenp.save(aenp.CNP(dim_x=1, dim_y=1), f"{folder}/model.safetensors")
+        ...     model = aenp.load(f"{folder}/model.safetensors")
+        >>> type(model).__name__, model.training
+        ('CNP', False)
     """
     path = Path(path)
     module: Any = getattr(model, "_orig_mod", model)  # what torch.compile wraps
@@ -63,6 +72,15 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, is not a model of aenp, or was written by a later version.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> import aenp
+        >>> with TemporaryDirectory() as folder:
+        ...     aenp.save(aenp.pretrained("gp/tnp-approx"), f"{folder}/model.safetensors")
+        ...     model = aenp.load(f"{folder}/model.safetensors")
+        >>> model.label
+        'TNP (T~)'
     """
     return load_as(nn.Module, path, device)
 

@@ -24,6 +24,15 @@ class Interpolator(RegressorMixin, BaseEstimator):
 
     Args:
         weights: a model that `aenp.save` wrote, or the name of a shipped one.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.sklearn import Interpolator
+        >>> places = np.random.default_rng(0).uniform(size=(50, 2))
+        >>> model = Interpolator().fit(places, np.sin(3 * places[:, 0]))
+        >>> mean, std = model.predict([[0.5, 0.5]], return_std=True)
+        >>> bool(abs(mean[0] - np.sin(1.5)) < 0.05), std.shape
+        (True, (1,))
     """
 
     def __init__(self, weights: str = "base/krigingnp-exact") -> None:

@@ -23,6 +23,15 @@ class Motion:
     Args:
         matrix: the orthogonal matrix Q, `(dim, dim)`.
         offset: the vector b, `(dim,)`.
+
+    Example:
+        >>> import torch
+        >>> from aenp.symmetry import Motion
+        >>> turn = Motion(torch.tensor([[0.0, -1.0], [1.0, 0.0]]), torch.zeros(2))  # a quarter turn
+        >>> turn(torch.tensor([[2.0, 0.0]])).tolist(), (turn @ turn.inverse()).matrix.tolist()
+        ([[0.0, 2.0]], [[1.0, 0.0], [0.0, 1.0]])
+        >>> turn.about([1.0, 1.0])(torch.tensor([2.0, 1.0])).tolist()
+        [1.0, 2.0]
     """
 
     matrix: Float[Tensor, "dim dim"]
@@ -72,7 +81,15 @@ class Motion:
 
 
 class Group:
-    """A group of rigid motions of R^dim. Its elements are `Motion`s in float64."""
+    """A group of rigid motions of R^dim. Its elements are `Motion`s in float64.
+
+    Example:
+        >>> import torch
+        >>> from aenp.symmetry import Euclidean
+        >>> one = Euclidean(2).sample(generator=torch.Generator().manual_seed(0))
+        >>> torch.allclose((one @ one.inverse()).matrix, Euclidean(2).identity().matrix)
+        True
+    """
 
     def __init__(self, dim: int) -> None:
         if dim < 1:
@@ -106,7 +123,14 @@ class Group:
 
 
 class Translation(Group):
-    """T(dim): x ↦ x + b."""
+    """T(dim): x ↦ x + b.
+
+    Example:
+        >>> import torch
+        >>> from aenp.symmetry import Translation
+        >>> Translation(2).element([1.0, 2.0])(torch.zeros(1, 2)).tolist()
+        [[1.0, 2.0]]
+    """
 
     def element(self, offset: float | Sequence[float] | Tensor) -> Motion:
         """The translation by `offset`: one number, or one for each dimension."""
@@ -115,7 +139,15 @@ class Translation(Group):
 
 
 class Euclidean(Group):
-    """E(dim): all rotations, reflections and translations."""
+    """E(dim): all rotations, reflections and translations.
+
+    Example:
+        >>> import torch
+        >>> from aenp.symmetry import Euclidean
+        >>> motion = Euclidean(3).sample(scale=10, generator=torch.Generator().manual_seed(0))
+        >>> torch.allclose(motion.matrix @ motion.matrix.T, torch.eye(3).double())
+        True
+    """
 
     def _sample_matrix(self, generator: torch.Generator | None) -> Tensor:
         """Uniform over the orthogonal matrices: QR of a normal matrix, with the signs of R's diagonal moved into Q."""
@@ -124,7 +156,13 @@ class Euclidean(Group):
 
 
 class PointGroup(Group, ABC):
-    """A finite group of rotations, and perhaps reflections, of the plane about the origin."""
+    """A finite group of rotations, and perhaps reflections, of the plane about the origin.
+
+    Example:
+        >>> from aenp.symmetry import C, D
+        >>> [(len(group.elements()), len(group.lattice_elements())) for group in (C(8), D(8))]
+        [(8, 4), (16, 8)]
+    """
 
     def __init__(self, n: int) -> None:
         super().__init__(dim=2)
@@ -159,14 +197,28 @@ class PointGroup(Group, ABC):
 
 
 class C(PointGroup):
-    """The cyclic group C(n): rotations of the plane by multiples of 360°/n."""
+    """The cyclic group C(n): rotations of the plane by multiples of 360°/n.
+
+    Example:
+        >>> import torch
+        >>> from aenp.symmetry import C
+        >>> C(4).elements()[1](torch.tensor([1.0, 0.0])).tolist()
+        [0.0, 1.0]
+    """
 
     def elements(self) -> list[Motion]:
         return self._rotations()
 
 
 class D(PointGroup):
-    """The dihedral group D(n): C(n), and each of its rotations after the reflection (x, y) ↦ (x, −y)."""
+    """The dihedral group D(n): C(n), and each of its rotations after the reflection (x, y) ↦ (x, −y).
+
+    Example:
+        >>> import torch
+        >>> from aenp.symmetry import D
+        >>> D(4).elements()[4](torch.tensor([0.0, 1.0])).tolist()
+        [0.0, -1.0]
+    """
 
     def elements(self) -> list[Motion]:
         zero = torch.zeros(2, dtype=torch.float64)

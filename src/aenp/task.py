@@ -29,6 +29,16 @@ class Task:
 
     Numbers that count must be finite and less than 1e15. Masked points are set to zero, except target inputs and
     covariates: a target without an outcome keeps its place. What moves the inputs leaves the covariates.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> task = aenp.Task(xc=torch.rand(4, 10, 2), yc=torch.randn(4, 10, 1), xt=torch.rand(4, 50, 2))
+        >>> len(task), task.dim_x, task.dim_y, task[0].xt.shape
+        (4, 2, 1, torch.Size([1, 50, 2]))
+        >>> smaller = aenp.Task(torch.rand(1, 3, 2), torch.randn(1, 3, 1), torch.rand(1, 50, 2))
+        >>> aenp.Task.stack([task, smaller]).context_mask.sum(dim=1)
+        tensor([10, 10, 10, 10,  3])
     """
 
     # Not annotated with shapes: these are checked at run time, with errors of our own.

@@ -23,6 +23,14 @@ def hold_out_blocks(
 
     The targets of a task are held out, its context is not; both lie in a window of `extent` around a random target.
     Values that are too few for that stay as they are, and there are no tasks.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.data import hold_out_blocks
+        >>> rng = np.random.default_rng(0)
+        >>> kept, tasks = hold_out_blocks(rng.standard_normal(500), rng.uniform(0, 10, (500, 2)), side=1.0, extent=4.0)
+        >>> bool(0 < np.isnan(kept).mean() <= 0.1), len(tasks)
+        (True, 4)
     """
     known = ~np.isnan(values)
     x, y = places[known], values[known, None]

@@ -40,6 +40,12 @@ class GibbsTasks:
         num_targets: number of targets.
         lengthscales: the short one and the long one.
         noise: standard deviation of the noise.
+
+    Example:
+        >>> from aenp.data import GibbsTasks
+        >>> task = GibbsTasks(num_context=(5, 5), num_targets=50).batch(batch_size=2, index=0, seed=0)
+        >>> task.xc.shape, task.xt.shape
+        (torch.Size([2, 5, 1]), torch.Size([2, 50, 1]))
     """
 
     centre: tuple[float, float] = (-7.0, 7.0)

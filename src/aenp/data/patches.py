@@ -32,6 +32,14 @@ class Patches:
         gaps: share of the tasks whose context is what the gaps of another patch of the field, moved, leave of a patch.
         covariates: what else is known of each point of the lattice, `(x, y, covariates)`, or of each value,
             `(fields, x, y, covariates)`; by default nothing.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.data import Patches
+        >>> fields, axis = np.random.default_rng(0).standard_normal((10, 20, 20)), np.arange(20) / 16
+        >>> task = Patches(fields, (axis, axis), size=8, num_context=(10, 10)).batch(batch_size=2, index=0, seed=0)
+        >>> task.xc.shape, task.xt.shape
+        (torch.Size([2, 10, 2]), torch.Size([2, 54, 2]))
     """
 
     fields: Any

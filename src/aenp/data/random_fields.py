@@ -88,6 +88,12 @@ class RandomFields:
         nugget: its smallest and largest variance, log-uniform, relative to the field's; every fifth field has none.
         anisotropy: the largest ratio of lengthscales in two directions.
         trend: the largest slope, in standard deviations of the field.
+
+    Example:
+        >>> from aenp.data import RandomFields
+        >>> task = RandomFields(num_context=(20, 20)).batch(batch_size=2, index=0, seed=0)
+        >>> task.xc.shape, task.xt.shape
+        (torch.Size([2, 20, 2]), torch.Size([2, 64, 2]))
     """
 
     num_context: tuple[int, int] = (3, 256)

@@ -11,7 +11,13 @@ from aenp.task import Task
 
 @runtime_checkable
 class TaskSource(Protocol):
-    """Draws tasks: batch number `index` is a function of its arguments alone."""
+    """Draws tasks: batch number `index` is a function of its arguments alone.
+
+    Example:
+        >>> from aenp.data import GibbsTasks, TaskSource
+        >>> isinstance(GibbsTasks(), TaskSource)
+        True
+    """
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task: ...
 
@@ -29,6 +35,12 @@ class Stream(IterableDataset[Task]):
         start: index of the first batch, to resume a run where it stopped.
         rank: number of this process, if there are several; each takes every `ranks`-th batch.
         ranks: how many processes there are; `start` counts the batches of each.
+
+    Example:
+        >>> from aenp.data import GibbsTasks, Stream
+        >>> stream = Stream(GibbsTasks(num_context=(5, 5)), batch_size=2, seed=0)
+        >>> next(iter(stream)).xc.shape
+        torch.Size([2, 5, 1])
     """
 
     def __init__(

@@ -38,6 +38,15 @@ class Windows:
             `(time, stations, covariates)`; by default nothing.
         unseen: which stations are the only targets, and never context; by default any may be either.
         duration: length of a window in the units of `times`, both ends included, in place of `steps`.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.data import Windows
+        >>> rng = np.random.default_rng(0)
+        >>> values, places = rng.standard_normal((5, 200)), rng.uniform(0, 10, (200, 2))  # 5 times, 200 stations
+        >>> task = Windows(values, places, extent=4.0).batch(batch_size=2, index=0, seed=0)
+        >>> len(task), task.dim_x, task.xt.shape[1] > task.xc.shape[1]
+        (2, 2, True)
     """
 
     values: Float[ndarray, "time stations *kinds"]

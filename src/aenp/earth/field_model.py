@@ -51,6 +51,15 @@ class FieldModel(Configured, nn.Module):
         local_gain: what its local effects add to the log-likelihood of a target at places left out of training, and
             the standard error of that; None if it was not measured.
         centred: of several variables, whether the values of each count from the mean of those observed.
+
+    Example:
+        >>> import pandas as pd
+        >>> import aenp
+        >>> model = aenp.pretrained("era5-2d/pttnp-approx")
+        >>> stations = pd.DataFrame({"latitude": [45.5, 41.9], "longitude": [9.2, 12.5], "t2m": [300.0, 301.0]})
+        >>> prediction = model.predict(stations, "45,46,9,11,0.5")
+        >>> sorted(prediction), prediction["mean"].attrs["units"]
+        (['equivariant_mean', 'in_domain', 'local_effect', 'mean', 'std'], 'K')
     """
 
     def __init__(

@@ -139,6 +139,19 @@ def fit(
             without, or names of columns or variables of `data`. Local effects are then what these do not explain.
         options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies`, `given` and
             `time`, as in `FitOptions`.
+
+    Example:
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import xarray as xr
+        >>> import aenp
+        >>> coords = {"time": pd.date_range("2020-06-01", periods=12)}
+        >>> coords |= {"latitude": np.arange(44, 52, 0.25), "longitude": np.arange(2, 10, 0.25)}
+        >>> values = np.random.default_rng(0).normal(288, 3, (12, 32, 32))
+        >>> field = xr.DataArray(values, coords, name="t2m", attrs={"units": "K"})
+        >>> model = aenp.fit(field, symmetry="exact", steps=1)  # a real training takes minutes
+        >>> dict(model.predict(field[-1:], "45,46,3,4,0.5").sizes)
+        {'time': 1, 'latitude': 3, 'longitude': 3}
     """
     if resume and out is None:
         raise ValueError("resume needs `out`, the directory of the run")

@@ -57,6 +57,17 @@ def interpolate(
         samples: number of coherent samples.
         seed: of the samples.
         progress: show a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import aenp
+        >>> rng = np.random.default_rng(0)
+        >>> stations = pd.DataFrame({"latitude": rng.uniform(44, 51, 30), "longitude": rng.uniform(2, 11, 30)})
+        >>> stations["t2m"] = 288 + np.sin(stations["longitude"])
+        >>> field = aenp.interpolate(stations, "44,51,2,11,1")  # south, north, west, east, step
+        >>> dict(field.sizes), sorted(field)
+        ({'latitude': 8, 'longitude': 10}, ['in_domain', 'mean', 'std'])
     """
     observed = open_points(context, variable)
     for doubt in doubts(observed):

@@ -15,13 +15,25 @@ __all__ = ["Experiment", "Preset", "experiment_class", "experiments", "key", "ke
 
 
 def experiments() -> dict[str, type[Experiment]]:
-    """Every experiment by name."""
+    """Every experiment by name.
+
+    Example:
+        >>> from aenp.experiments import experiments
+        >>> "gp" in experiments()
+        True
+    """
     _import_all()
     return dict(sorted(Experiment.known.items()))
 
 
 def experiment_class(name: str) -> type[Experiment]:
-    """The experiment of this name."""
+    """The experiment of this name.
+
+    Example:
+        >>> from aenp.experiments import experiment_class
+        >>> experiment_class("gp").title
+        '1-D regression with the Gibbs kernel'
+    """
     if name not in experiments():
         raise ValueError(f"experiment must be one of {', '.join(experiments())}; got {name!r}")
     return experiments()[name]

@@ -81,6 +81,12 @@ class Experiment(ABC):
     Args:
         data: where its data are, if it needs any.
         split: which of its `splits` of the data, the first by default.
+
+    Example:
+        >>> from aenp.experiments import experiment_class
+        >>> gp = experiment_class("gp")()
+        >>> gp.dim_x, gp.source().batch(batch_size=2, index=0, seed=0).dim_y
+        (1, 1)
     """
 
     name: ClassVar[str]
@@ -221,12 +227,25 @@ def process_of(model: Any) -> NeuralProcess:
 
 
 def key(family: str, symmetry: str) -> str:
-    """A model's name in files and on the command line, such as `tnp-approx`."""
+    """A model's name in files and on the command line, such as `tnp-approx`.
+
+    Example:
+        >>> from aenp.experiments import key
+        >>> key("tnp", "approx")
+        'tnp-approx'
+    """
     return f"{family}-{symmetry}"
 
 
 def key_of(model: NeuralProcess) -> str:
-    """The name of models of the same family and symmetry, as `tnp-approx`, wherever this one comes from."""
+    """The name of models of the same family and symmetry, as `tnp-approx`, wherever this one comes from.
+
+    Example:
+        >>> import aenp
+        >>> from aenp.experiments import key_of
+        >>> key_of(aenp.pretrained("gp/tnp-approx"))
+        'tnp-approx'
+    """
     return key(getattr(model, "family", type(model).__name__), model.symmetry)
 
 

@@ -36,6 +36,13 @@ def make(
         domain: where the fixed inputs of an `approx` model may differ from zero; for `none`, the box that positions are
             scaled to.
         options: further arguments of the family's class.
+
+    Example:
+        >>> from aenp.models import FAMILIES, make
+        >>> make("convcnp", "approx", dim_x=1, dim_y=1, domain=[(0, 1)]).label
+        'ConvCNP (T~)'
+        >>> FAMILIES["convcnp"].symmetries
+        ('exact', 'approx')
     """
     if family not in FAMILIES:
         raise ValueError(f"family must be one of {', '.join(FAMILIES)}; got {family!r}")

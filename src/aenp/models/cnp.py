@@ -32,6 +32,13 @@ class CNP(NeuralProcess):
         domain: the box that positions are scaled to, as for `FixedInputs`; by default they are taken as they are.
         fourier: number of waves for each dimension that are seen beside the position itself.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.CNP(dim_x=2, dim_y=3)
+        >>> model(torch.rand(4, 10, 2), torch.randn(4, 10, 3), torch.rand(4, 50, 2)).mean.shape
+        torch.Size([4, 50, 3])
     """
 
     family = "cnp"

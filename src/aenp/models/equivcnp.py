@@ -35,6 +35,16 @@ class EquivCNP(ConvCNP):
         kernel: odd kernel size; by default 5.
         layers: number of convolutions.
         options: as for `ConvCNP`, where they apply; `points_per_unit` is one number.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.EquivCNP(dim_x=2, dim_y=1, group="C4", channels=8, layers=3).double()
+        >>> x, y = torch.rand(1, 20, 2, dtype=torch.float64), torch.randn(1, 20, 1)
+        >>> task = aenp.Task(x[:, :10], y[:, :10], x[:, 10:])
+        >>> turned = aenp.symmetry.C(4).elements()[1](task)  # a quarter turn
+        >>> model.label, torch.allclose(model(task).mean, model(turned).mean, atol=1e-6)
+        ('EquivCNP (SE)', True)
     """
 
     family = "equivcnp"

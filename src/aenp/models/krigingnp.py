@@ -111,6 +111,16 @@ class KrigingNP(NeuralProcess):
         window: the largest number of context points that are kriged together.
         likelihood: a `NormalMixture` with as many components; by default that.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.pretrained("base/krigingnp-exact")
+        >>> x = torch.rand(1, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> y = torch.sin(3 * x[..., :1]).float()
+        >>> prediction = aenp.predict(model, aenp.Task(x[:, :50], y[:, :50], x[:, 50:]))
+        >>> bool(((prediction.mean - y[:, 50:]).abs() < 0.05).all())
+        True
     """
 
     family = "krigingnp"

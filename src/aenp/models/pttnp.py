@@ -73,6 +73,13 @@ class PTTNP(Transformer):
         domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
         fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.PTTNP(dim_x=2, dim_y=1, attention="spectral", pseudo_tokens=16, dim=32, layers=2)
+        >>> model.label, model(torch.rand(4, 10, 2), torch.randn(4, 10, 1), torch.rand(4, 50, 2)).mean.shape
+        ('PTTNP (T)', torch.Size([4, 50, 1]))
     """
 
     family = "pttnp"

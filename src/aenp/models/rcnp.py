@@ -39,6 +39,13 @@ class RCNP(NeuralProcess):
         likelihood: a heteroscedastic Normal by default.
         values: how the network sees outputs: `raw`, `centred` or `standardised`, as for `NeuralProcess`.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.RCNP(dim_x=2, dim_y=1, relation="distance")
+        >>> model.label, model(torch.rand(4, 10, 2), torch.randn(4, 10, 1), torch.rand(4, 50, 2)).mean.shape
+        ('RCNP (E)', torch.Size([4, 50, 1]))
     """
 
     family = "rcnp"

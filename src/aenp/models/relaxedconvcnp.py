@@ -20,6 +20,13 @@ class RelaxedConvCNP(ConvCNP):
         dim_y: output dimension.
         kernels: number L of kernels in each convolution.
         options: as for `ConvCNP`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.RelaxedConvCNP(dim_x=1, dim_y=1, fixed_inputs=aenp.FixedInputs(1, domain=[(0, 1)]), channels=8)
+        >>> model.label, model(torch.rand(4, 10, 1), torch.randn(4, 10, 1), torch.rand(4, 50, 1)).mean.shape
+        ('RelaxedConvCNP (T~)', torch.Size([4, 50, 1]))
     """
 
     family = "relaxedconvcnp"

@@ -14,6 +14,13 @@ def points_per_unit(tasks: Task | Iterable[Task]) -> float | list[float]:
 
     Where the points lie on a lattice, even with gaps: one over its spacing, for each dimension if these differ.
     Otherwise: two cells per median distance from a point to its nearest neighbour.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> x = torch.arange(20)[None, :, None] / 4  # four points per unit
+        >>> aenp.points_per_unit(aenp.Task(x[:, ::2], torch.zeros(1, 10, 1), x[:, 1::2]))
+        4.0
     """
     clouds = _clouds(tasks)
     steps = [_lattice_step([cloud[:, d] for cloud in clouds]) for d in range(clouds[0].shape[1])]
@@ -24,7 +31,16 @@ def points_per_unit(tasks: Task | Iterable[Task]) -> float | list[float]:
 
 
 def wavelengths(tasks: Task | Iterable[Task]) -> tuple[float, float]:
-    """The wavelengths that suit spectral attention: from twice the context's spacing to twice the extent of a task."""
+    """The wavelengths that suit spectral attention: from twice the context's spacing to twice the extent of a task.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> x = torch.arange(101)[None, :, None] / 10
+        >>> shortest, longest = aenp.wavelengths(aenp.Task(x[:, ::2], torch.zeros(1, 51, 1), x[:, 1::2]))
+        >>> shortest < 1 < longest
+        True
+    """
     tasks = list(each_task(tasks))
     clouds = _clouds(tasks)
     extent = torch.stack([(cloud.amax(0) - cloud.amin(0)).max() for cloud in clouds]).median().item()

@@ -165,6 +165,13 @@ class TNP(Transformer):
         domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
         fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> model = aenp.TNP(dim_x=1, dim_y=1, attention="spectral", dim=32, layers=2, fixed_inputs=aenp.FixedInputs(1))
+        >>> model.label, model(torch.rand(4, 10, 1), torch.randn(4, 10, 1), torch.rand(4, 50, 1)).mean.shape
+        ('TNP (T~)', torch.Size([4, 50, 1]))
     """
 
     family = "tnp"

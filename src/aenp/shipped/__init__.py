@@ -16,6 +16,13 @@ def pretrained(name: str) -> Any:
     """The shipped model `name`, such as `gp/tnp-approx`, in evaluation mode; `aenp models` lists them.
 
     Those of the temperature experiments are `FieldModel`s, which predict in kelvin.
+
+    Example:
+        >>> import aenp
+        >>> aenp.pretrained("gp/tnp-approx").label
+        'TNP (T~)'
+        >>> aenp.pretrained("era5-2d/pttnp-approx").frame.variables[0].name
+        't2m'
     """
     if name not in shipped():
         alike = [known for known in shipped() if known.startswith(name.split("/")[0])] or shipped()

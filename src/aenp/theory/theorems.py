@@ -23,6 +23,13 @@ class Approximation:
     Args:
         equivariant: the map E of a function and k others.
         fixed_inputs: the functions t_1, …, t_k, which stay where they are when f is rotated.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.theory import Approximation
+        >>> approximation = Approximation(lambda f, t: t[0] * f, np.ones((1, 3)))  # multiplication
+        >>> approximation(np.arange(3.0)).tolist()
+        [0.0, 1.0, 2.0]
     """
 
     equivariant: Callable[[Function, FixedFunctions], Function]
@@ -39,6 +46,13 @@ def linear_approximation(operator: Float[ndarray, "points points"], n: int) -> A
     Args:
         operator: the linear operator T, a matrix that acts on the values of f; `from_fourier` makes one.
         n: how many functions of the basis the result is made of.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.theory import basis, linear_approximation
+        >>> approximation = linear_approximation(np.eye(9), n=5)  # the projection on five functions
+        >>> approximation.fixed_inputs.shape, np.allclose(approximation(basis(9)[1]), basis(9)[1])
+        ((10, 9), True)
     """
     e = basis(len(operator))[:n]
     return Approximation(_sum_of_projections, _in_turn(e @ operator, e))
@@ -63,6 +77,13 @@ def nonlinear_approximation(
         n: dimension of the lattice; odd, so that rotations map the span to itself, which is condition (∗).
         radius: the largest norm M of functions to approximate T for.
         width: the distance h at which an a_i no longer counts.
+
+    Example:
+        >>> import numpy as np
+        >>> from aenp.theory import nonlinear_approximation, norm
+        >>> approximation = nonlinear_approximation(np.abs, points=9, n=1, radius=1.0, width=0.1)
+        >>> bool(norm(approximation(-0.5 * np.ones(9)) - 0.5) <= 0.1)
+        True
     """
     if n < 1 or n % 2 == 0 or n > points:
         raise ValueError(f"n must be odd, so that rotations map the first n waves to each other; got {n} of {points}")

@@ -248,6 +248,16 @@ def train(
         checkpoint_seconds: time between two checkpoints.
         machine: devices, machines and precision.
         wrap: makes what is saved as `model.safetensors` from the model.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> import aenp
+        >>> from aenp.data import GibbsTasks
+        >>> from aenp.training import Recipe, train
+        >>> with TemporaryDirectory() as folder:
+        ...     outcome = train(aenp.CNP(1, 1, dim=8), GibbsTasks(), Recipe(steps=2, batch_size=2), f"{folder}/run")
+        >>> outcome.steps, outcome.finished
+        (2, True)
     """
     if minutes is not None and not minutes > 0:
         raise ValueError(f"minutes must be positive; got {minutes}")

@@ -13,6 +13,11 @@ class Machine:
         devices: processes on this machine, each with batches of its own.
         num_nodes: machines.
         precision: of the arithmetic, 32-true, 64-true, 16-mixed or bf16-mixed.
+
+    Example:
+        >>> from aenp.training import Machine
+        >>> Machine(devices=2, precision="bf16-mixed").num_nodes
+        1
     """
 
     devices: int = 1

@@ -23,6 +23,12 @@ class Recipe:
         elsewhere: share of the tasks that are mirrored and moved out of the domain of the fixed inputs, unless the
             model has no symmetry; see `Elsewhere`.
         optimiser: `adamw`, or `muon`, which makes the momentum of hidden matrices orthogonal.
+
+    Example:
+        >>> from aenp.training import Recipe
+        >>> recipe = Recipe(steps=1000, learning_rate=1e-3)
+        >>> [round(recipe.rate(share), 5) for share in (0.0, 0.025, 0.5, 1.0)]
+        [0.0, 0.0005, 0.0005, 0.0]
     """
 
     steps: int
