@@ -1,4 +1,4 @@
-.PHONY: reproduce test lint docs families benchmark weights clean
+.PHONY: reproduce test test-slow lint docs families benchmark weights clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,7 +7,10 @@ reproduce: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the t
 	$(BIN)/aenp reproduce $(if $(DATA),--data $(DATA))
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
 
 lint: .venv/installed
 	$(BIN)/ruff check .
