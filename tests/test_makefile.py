@@ -26,7 +26,8 @@ SHIP = ".venv/bin/python -m aenp.experiments.shipping"
 COMMANDS = {
     "reproduce": [".venv/bin/aenp reproduce"],
     "reproduce DATA=climate": [".venv/bin/aenp reproduce --data climate"],
-    "test": [".venv/bin/python -m pytest -q -n 2 --dist worksteal"],
+    "test": ['.venv/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"'],
+    "test-slow": [".venv/bin/python -m pytest -q -n 2 --dist worksteal -m slow"],
     "lint": [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"],
     "docs": [".venv/bin/python -m sphinx -q -W --keep-going docs docs/_build/html"],
     "families": [".venv/bin/aenp families > docs/models.md"],
