@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
-from benchmarks import recipes, stations_given_era5, unseen_places
+from benchmarks import recipes, stations_given_era5, unseen_places, validation
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -262,6 +262,22 @@ def test_stations_given_a_reanalysis_are_scored_beside_it(tmp_path: Path) -> Non
     assert len(runs) == 1 and {"model", "t2m_era5", "kriging of differences"} <= set(runs[0]["scores"])
     rows = table((tmp_path / "stations_given_era5.md").read_text(), "run")
     assert [row[0] for row in rows] == ["given, tnp, seed 0"] * len(runs[0]["scores"])
+
+
+@pytest.mark.slow
+def test_fitted_models_are_scored_beside_kriging(tmp_path: Path) -> None:
+    """In their region and another, once each; the slope left of the elevation is that of the errors."""
+    tiny.write_all(tmp_path)
+    for _ in range(2):
+        validation.main(
+            tmp_path, ("Italy → UK, exact, elevation", "stations, anomalies"), minutes=1e-3, tasks=2, out=tmp_path
+        )
+    rows = table((tmp_path / "validation.md").read_text(), "case")
+    assert len(rows) == len({(case, method) for case, _, method, *_ in rows})
+    assert {"model", "kriging", "kriging with elevation"} <= {row[2] for row in rows}
+    elevation = np.array([10.0, 500.0, 1500.0])
+    errors = pd.DataFrame({"elevation": elevation, "value": 280 - 0.005 * elevation, "mean": 280.0})
+    assert np.isclose(validation.slope(errors), -5)
 
 
 @pytest.mark.slow
