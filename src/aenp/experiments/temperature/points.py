@@ -120,12 +120,7 @@ class PointTemperature(FieldExperiment):
     repeated = PAIRS
     setups = {  # noqa: RUF012
         "cpu": {
-            "pttnp": FamilySetup(
-                Recipe(steps=1_500, learning_rate=2e-3),
-                SMALL_PTTNP,
-                SMALL_FIXED | {"num": 64},
-                approx={"fixed_at_targets": True},
-            ),
+            "pttnp": SMALL_TRANSFORMER,
             "convcnp": FamilySetup(Recipe(steps=800), SMALL_UNET | OFF_GRID, SMALL_FIXED),
         },
         "paper": {
