@@ -228,6 +228,7 @@ tokens = Trial(
 FLOOR = {"likelihood": Normal(min_scale=0.003)}
 plume = Trial("smoke", "convcnp", "exact", UNET | FLOOR, {"num": 16, "width": 32, "fourier": 4}, {"clip": 10.0})
 plume_fast = plume.but(options={"margin": 0}, recipe={"batch_size": 4} | FAST, targets=None)
+plume_two = plume_fast.but(recipe=MUON, options={"likelihood": NormalMixture(2, min_scale=0.003)})
 plume_tokens = Trial("smoke", "pttnp", "exact", SMALL_PTTNP | FLOOR, FIXED | {"num": 64}, {"clip": 10.0} | FAST)
 plume_at_targets = plume_tokens.but(symmetry="approx", options={"fixed_at_targets": True})
 stations = replace(tokens, experiment="era5-points-2d").but(recipe=MUON | {"exact_first": 0.25}, targets=256)
@@ -293,8 +294,10 @@ TRIALS |= {
     "smoke/convcnp-exact: Muon": plume_fast.but(recipe=MUON),
     "smoke/convcnp-approx: Muon": plume_fast.but(recipe=MUON, symmetry="approx", fixed={"dropout": 0.1}),
     "smoke/convcnp-approx: Muon, dropout 0.5": plume_fast.but(recipe=MUON, symmetry="approx"),
-    "smoke/convcnp-exact: Muon, mixture": plume_fast.but(
-        recipe=MUON, options={"likelihood": NormalMixture(2, min_scale=0.003)}
+    "smoke/convcnp-exact: Muon, mixture": plume_two,
+    "smoke/convcnp-approx: Muon, mixture": plume_two.but(symmetry="approx", fixed={"dropout": 0.1}),
+    "smoke/convcnp-approx: Muon, mixture, 16 waves": plume_two.but(
+        symmetry="approx", fixed={"dropout": 0.1, "fourier": 16}
     ),
     "smoke/pttnp-exact: first": plume_tokens,
     "smoke/pttnp-exact: Muon": plume_tokens.but(recipe=MUON),
