@@ -211,12 +211,15 @@ def test_tasks_hold_both_variables_in_units_of_their_own() -> None:
 
 def test_what_cannot_be_learned_together_raises(model: FieldModel) -> None:
     apart = FIELDS["u10"].isel(latitude=slice(6)).rename(latitude="lat")
+    constant = FIELDS["u10"].mean("time")
     cases: list[tuple[Callable[[], object], str]] = [
         (
             lambda: fit(FIELDS, "tnp", steps=1, anomalies=True),
             "anomalies and a first guess are of one variable; got t2m",
         ),
         (lambda: fit(xr.merge([FIELDS["t2m"], apart]), "tnp", steps=1), "t2m and u10 are not on the same grid"),
+        (lambda: prepare(FIELDS.assign(z=constant)), "t2m and z are not on the same grid at the same times"),
+        (lambda: prepare(FIELDS.assign(z=constant)[["z", "t2m"]]), "z and t2m are not on the same grid at the same"),
         (lambda: model.predict(FEW, GRID, "t2m"), "the model has the variables t2m, u10; give as many names"),
         (lambda: model.predict(FEW, GRID, ["t2m", "v10"]), "no column 'v10'"),
         (lambda: model.validate(FIELDS), "choose with `variable` which one to predict; got None"),
