@@ -152,6 +152,14 @@ def test_a_variable_may_be_missing_altogether(model: FieldModel, other: pd.DataF
         model.predict(other.drop(columns="u10").assign(z=1.0), GRID)
 
 
+def test_a_missing_variable_is_not_taken_from_another_one_of_a_similar_name() -> None:
+    both = Frame(
+        list(frame(40, 50, -10, 10).axes.values()), [Variable("tmean", 280.0, 5.0), Variable("temp", 285, 5.0)]
+    )
+    observed = FieldModel(Opposites(), both).observed(FEW[["latitude", "longitude"]].assign(temp=285.0))
+    assert observed["tmean"].isna().all() and (observed["temp"] == 285).all()
+
+
 def test_predictions_of_all_variables_move_with_the_context(model: FieldModel) -> None:
     moved = FEW.assign(latitude=FEW["latitude"] + 3.25, longitude=FEW["longitude"] - 7.5)
     there = {"latitude": GRID["latitude"] + 3.25, "longitude": GRID["longitude"] - 7.5}
