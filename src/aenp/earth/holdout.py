@@ -1,6 +1,7 @@
 """Tasks from a user's data: what is observed at a time, what is to be predicted, and what baselines may learn from."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,7 +152,8 @@ def _open(
     cells = fields[0][0].size
     drawn = np.sort(rng.permutation(cells)[:MAX_CELLS])
     rows, columns = (xr.DataArray(index, dims="place") for index in np.unravel_index(drawn, fields[0].shape[1:]))
-    points = xr.Dataset({str(each.name): each.isel(latitude=rows, longitude=columns) for each in fields})
+    every = [*fields, *_known(model, data, fields[0], choice.region)]
+    points = xr.Dataset({str(each.name): each.isel(latitude=rows, longitude=columns) for each in every})
     dated = points if "time" in points.coords else points.assign_coords(time=[EPOCH])
     return dated, cells / len(drawn), _drawn(cells, "cells")
 
@@ -166,6 +168,15 @@ def _fields(model: FieldModel, data: PointsLike, name: str | None, region: Regio
             if name is not None:
                 raise
     return fields or [open_gridded(data, region=region)]
+
+
+def _known(model: FieldModel, data: PointsLike, like: xr.DataArray, region: Region | None) -> Iterator[xr.DataArray]:
+    """Those of the model's covariates that the data hold on the same grid, without time if they do not change."""
+    for each in model.frame.covariates:
+        with suppress(NoSuchVariable):
+            field = open_gridded(data, each.name, region).rename(each.name)
+            if all(field.indexes[name].equals(like.indexes[name]) for name in PLACE):
+                yield field if "time" in field.coords else field.isel(time=0)
 
 
 def _fewer(table: pd.DataFrame, stations: PlacesLike | None, rng: Generator) -> tuple[pd.DataFrame, str]:
