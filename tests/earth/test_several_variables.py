@@ -17,6 +17,7 @@ from aenp.earth.breaking import symmetry_test
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
 from aenp.earth.frame import Frame, Variable
+from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.training_data import prepare
 from aenp.task import Task
 from exact_gp import ExactGP
@@ -230,6 +231,8 @@ def test_what_cannot_be_learned_together_raises(model: FieldModel) -> None:
         (lambda: prepare(FIELDS.assign(z=constant)[["z", "t2m"]]), "z and t2m are not on the same grid at the same"),
         (lambda: model.predict(FEW, GRID, "t2m"), "the model has the variables t2m, u10; give as many names"),
         (lambda: model.predict(FEW, GRID, ["t2m", "v10"]), "no column 'v10'"),
+        (lambda: model.validate(FIELDS[["t2m"]], variable="u10"), "Dataset has no values of u10 to predict"),
+        (lambda: model.validate(TABLE.drop(columns="u10"), variable="u10"), "DataFrame has no values of u10"),
         (lambda: model.validate(FIELDS), "choose with `variable` which one to predict; got None"),
         (lambda: FieldModel(aenp.CNP(2, 2), model.frame), r"=\(2, 1, 2\); got \(2, 2, 0\)"),
         (lambda: symmetry_test(FIELDS, model), "the test needs models of one variable"),
@@ -251,6 +254,19 @@ def test_each_variable_is_validated_beside_kriging_of_its_own(model: FieldModel)
         mean = result.predictions.query("method == 'kriging'")["mean"].mean()
         assert abs(mean - {"t2m": 280, "u10": 2}[name]) < 5
     assert model.calibrate(FIELDS, days=days, tasks=1).spread > 0
+
+
+def test_a_variable_is_validated_with_others_observed_elsewhere_and_more_often(model: FieldModel) -> None:
+    table = FIELDS.to_dataframe().reset_index().dropna()
+    north, rare = table["latitude"] > 43, table["time"].isin(TIMES[::5])
+    table = table.assign(t2m=table["t2m"].where(north & rare), u10=table["u10"].where(~north))
+    tasks = hold_out(model, table, Choice(days=("2020-01-10", "2020-01-20"), variable="t2m", tasks=2))
+    assert len(tasks.splits) == 2 and tasks.history["value"].notna().all()
+    for split in tasks.splits:
+        assert split.target["value"].notna().all()
+        assert min(split.context[name].notna().sum() for name in ("t2m", "u10")) > 30
+    scores = model.validate(table, days=("2020-01-10", "2020-01-20"), variable="t2m", tasks=2).table
+    assert np.isfinite(scores["crps"]).all()
 
 
 @pytest.mark.slow
