@@ -15,7 +15,7 @@ import aenp
 from aenp.earth import fitting
 from aenp.earth.breaking import symmetry_test
 from aenp.earth.field_model import FieldModel
-from aenp.earth.fitting import fit
+from aenp.earth.fitting import fit, with_all_targets
 from aenp.earth.frame import Frame, Variable
 from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.training_data import prepare
@@ -216,6 +216,15 @@ def test_tasks_hold_both_variables_in_units_of_their_own() -> None:
             y = task.yt[..., 0][there & (kind == number)]  # type: ignore[index]
             assert len(y) > 100 and abs(y.mean()) < 0.3 and 0.7 < y.std() < 1.4
         assert prepared.frame.kinds == 2 and {len(each) for each in prepared.validation} == {16}
+
+
+def test_convolutions_learn_from_all_targets_of_values_counted_from_levels_too() -> None:
+    days = xr.DataArray(np.arange(20.0), {"time": TIMES}, ["time"])
+    wide = (FIELDS + 20 * days).pad(latitude=(0, 12), longitude=(0, 12), mode="edge")
+    prepared = prepare(wide.assign_coords(latitude=40 + 0.5 * np.arange(24), longitude=0.5 * np.arange(24)))
+    some, every = (each.batch(2, 0, seed=0) for each in (prepared.source, with_all_targets(prepared.source)))
+    assert prepared.centred and some.xt.shape[1] < every.xt.shape[1]
+    assert torch.equal(some.yc, every.yc)
 
 
 def test_what_cannot_be_learned_together_raises(model: FieldModel) -> None:
