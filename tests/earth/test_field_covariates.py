@@ -154,6 +154,12 @@ def test_variables_that_a_model_does_not_need_are_ignored(model: FieldModel) -> 
         fit(FIELD, "tnp", steps=1, covariates=[every.drop_vars("value")])
 
 
+def test_validation_finds_covariates_that_are_variables_of_the_data(model: FieldModel) -> None:
+    days = ("2020-01-11", "2020-01-12")
+    own = model.validate(xr.Dataset({"t2m": FIELD, "topo": TOPO, "wind": WIND}), days=days)
+    assert np.allclose(own.table, model.validate(FIELD, days=days, covariates=[TOPO, WIND]).table)
+
+
 def test_a_model_with_covariates_is_validated_saved_and_asked_for_stations(model: FieldModel, tmp_path: Path) -> None:
     result = model.validate(FIELD, days=("2020-01-11", "2020-01-12"), covariates=[TOPO, WIND])
     assert np.isfinite(result.table.loc["model", "crps"])

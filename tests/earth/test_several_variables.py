@@ -15,8 +15,9 @@ import aenp
 from aenp.earth import fitting
 from aenp.earth.breaking import symmetry_test
 from aenp.earth.field_model import FieldModel
-from aenp.earth.fitting import fit
+from aenp.earth.fitting import fit, with_all_targets
 from aenp.earth.frame import Frame, Variable
+from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.training_data import prepare
 from aenp.task import Task
 from exact_gp import ExactGP
@@ -152,6 +153,14 @@ def test_a_variable_may_be_missing_altogether(model: FieldModel, other: pd.DataF
         model.predict(other.drop(columns="u10").assign(z=1.0), GRID)
 
 
+def test_a_missing_variable_is_not_taken_from_another_one_of_a_similar_name() -> None:
+    both = Frame(
+        list(frame(40, 50, -10, 10).axes.values()), [Variable("tmean", 280.0, 5.0), Variable("temp", 285, 5.0)]
+    )
+    observed = FieldModel(Opposites(), both).observed(FEW[["latitude", "longitude"]].assign(temp=285.0))
+    assert observed["tmean"].isna().all() and (observed["temp"] == 285).all()
+
+
 def test_predictions_of_all_variables_move_with_the_context(model: FieldModel) -> None:
     moved = FEW.assign(latitude=FEW["latitude"] + 3.25, longitude=FEW["longitude"] - 7.5)
     there = {"latitude": GRID["latitude"] + 3.25, "longitude": GRID["longitude"] - 7.5}
@@ -209,16 +218,30 @@ def test_tasks_hold_both_variables_in_units_of_their_own() -> None:
         assert prepared.frame.kinds == 2 and {len(each) for each in prepared.validation} == {16}
 
 
+def test_convolutions_learn_from_all_targets_of_values_counted_from_levels_too() -> None:
+    days = xr.DataArray(np.arange(20.0), {"time": TIMES}, ["time"])
+    wide = (FIELDS + 20 * days).pad(latitude=(0, 12), longitude=(0, 12), mode="edge")
+    prepared = prepare(wide.assign_coords(latitude=40 + 0.5 * np.arange(24), longitude=0.5 * np.arange(24)))
+    some, every = (each.batch(2, 0, seed=0) for each in (prepared.source, with_all_targets(prepared.source)))
+    assert prepared.centred and some.xt.shape[1] < every.xt.shape[1]
+    assert torch.equal(some.yc, every.yc)
+
+
 def test_what_cannot_be_learned_together_raises(model: FieldModel) -> None:
     apart = FIELDS["u10"].isel(latitude=slice(6)).rename(latitude="lat")
+    constant = FIELDS["u10"].mean("time")
     cases: list[tuple[Callable[[], object], str]] = [
         (
             lambda: fit(FIELDS, "tnp", steps=1, anomalies=True),
             "anomalies and a first guess are of one variable; got t2m",
         ),
         (lambda: fit(xr.merge([FIELDS["t2m"], apart]), "tnp", steps=1), "t2m and u10 are not on the same grid"),
+        (lambda: prepare(FIELDS.assign(z=constant)), "t2m and z are not on the same grid at the same times"),
+        (lambda: prepare(FIELDS.assign(z=constant)[["z", "t2m"]]), "z and t2m are not on the same grid at the same"),
         (lambda: model.predict(FEW, GRID, "t2m"), "the model has the variables t2m, u10; give as many names"),
         (lambda: model.predict(FEW, GRID, ["t2m", "v10"]), "no column 'v10'"),
+        (lambda: model.validate(FIELDS[["t2m"]], variable="u10"), "Dataset has no values of u10 to predict"),
+        (lambda: model.validate(TABLE.drop(columns="u10"), variable="u10"), "DataFrame has no values of u10"),
         (lambda: model.validate(FIELDS), "choose with `variable` which one to predict; got None"),
         (lambda: FieldModel(aenp.CNP(2, 2), model.frame), r"=\(2, 1, 2\); got \(2, 2, 0\)"),
         (lambda: symmetry_test(FIELDS, model), "the test needs models of one variable"),
@@ -240,6 +263,19 @@ def test_each_variable_is_validated_beside_kriging_of_its_own(model: FieldModel)
         mean = result.predictions.query("method == 'kriging'")["mean"].mean()
         assert abs(mean - {"t2m": 280, "u10": 2}[name]) < 5
     assert model.calibrate(FIELDS, days=days, tasks=1).spread > 0
+
+
+def test_a_variable_is_validated_with_others_observed_elsewhere_and_more_often(model: FieldModel) -> None:
+    table = FIELDS.to_dataframe().reset_index().dropna()
+    north, rare = table["latitude"] > 43, table["time"].isin(TIMES[::5])
+    table = table.assign(t2m=table["t2m"].where(north & rare), u10=table["u10"].where(~north))
+    tasks = hold_out(model, table, Choice(days=("2020-01-10", "2020-01-20"), variable="t2m", tasks=2))
+    assert len(tasks.splits) == 2 and tasks.history["value"].notna().all()
+    for split in tasks.splits:
+        assert split.target["value"].notna().all()
+        assert min(split.context[name].notna().sum() for name in ("t2m", "u10")) > 30
+    scores = model.validate(table, days=("2020-01-10", "2020-01-20"), variable="t2m", tasks=2).table
+    assert np.isfinite(scores["crps"]).all()
 
 
 @pytest.mark.slow

@@ -52,6 +52,14 @@ def test_every_place_counts_only_in_tiles_that_see_its_neighbours() -> None:
     assert all(apart.seen(tile, gap).any() for tile, _, _ in apart.shares(WIDE)) and len(apart.centres[0]) == 3
 
 
+def test_a_tile_without_observations_sees_the_nearest() -> None:
+    """In a gap of many tiles a model would else predict the mean in training, whatever was observed around it."""
+    gap = np.array([[0.0, 0.0], [0.5, 0.0], [40.0, 0.0]])
+    tiles = Tiles.over(gap, [4.0, 4.0])
+    middle = len(tiles.centres[0]) // 2 - 1
+    assert tiles.centres[0][middle] < 20 and tiles.seen((middle, 0), gap).tolist() == [False, True, False]
+
+
 def test_tiles_move_with_the_context() -> None:
     shift = np.array([3.25, -7.5])
     here, there = Tiles.over(WIDE, [2.0, 1.0]), Tiles.over(WIDE + shift, [2.0, 1.0])

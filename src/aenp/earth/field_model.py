@@ -389,6 +389,8 @@ class FieldModel(Configured, nn.Module):
                 if names != [None]:
                     raise
                 continue
+            if names == [None] and table.attrs["name"] in set(self.columns) - {expected.name}:
+                continue  # alike in name, but another of the variables
             found[expected.name] = self._in_units(table, expected, context)
         if not found:
             raise ValueError(

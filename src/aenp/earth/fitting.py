@@ -13,7 +13,9 @@ import torch
 
 from aenp.arguments import Flag, Text, check_limits, number, optional, words
 from aenp.data.elsewhere import reaches
+from aenp.data.kinds import CountedFromLevels
 from aenp.data.patches import Patches
+from aenp.data.stream import TaskSource
 from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame
@@ -193,8 +195,8 @@ def fit_in(
         return FieldModel(process, own.frame, centred=own.centred)
 
     source = own.source
-    if isinstance(source, Patches) and "attention" not in OPTIONS[options.chosen_family]:
-        source = replace(source, num_targets=None)  # on its grid a convolution has computed them all
+    if "attention" not in OPTIONS[options.chosen_family]:
+        source = with_all_targets(source)  # on its grid a convolution has computed them all
     outcome = train(
         process,
         source,
@@ -215,6 +217,13 @@ def fit_in(
     if gain is not None:
         print(f"aenp: {found}", file=sys.stderr)
     return model, outcome
+
+
+def with_all_targets(source: TaskSource) -> TaskSource:
+    """The same tasks, with every target of a patch."""
+    if isinstance(source, CountedFromLevels):
+        return replace(source, source=with_all_targets(source.source))
+    return replace(source, num_targets=None) if isinstance(source, Patches) else source
 
 
 def _recipe(steps: int, family: str, data: Data) -> Recipe:

@@ -1,6 +1,7 @@
 """Tasks from a user's data: what is observed at a time, what is to be predicted, and what baselines may learn from."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.gridded import FieldLike, open_gridded
 from aenp.earth.places import PlacesLike, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, is_scattered
-from aenp.earth.sources import EPOCH, NoSuchVariable, Period, Region, describe, inside, no_data, wrap
+from aenp.earth.sources import EPOCH, NoSuchVariable, NoValues, Period, Region, describe, inside, no_data, wrap
 
 STATIONS, CELLS = 0.8, 0.1
 "The share of the places that is observed, of stations and of the cells of a grid."
@@ -103,27 +104,37 @@ def hold_out(model: FieldModel, data: PointsLike, choice: Choice) -> Holdout:
         )
     rng = np.random.default_rng(choice.seed)
     source, density, fewer = _open(model, data, choice, rng)
-    times = np.unique(source["time"])
-    tested, past, note = _periods(times, model.frame.period, choice.days, describe(data))
-    chosen = _some(times[tested], choice.tasks, rng)
-    earlier, reach = _some(times[past], MAX_HISTORY, rng), model.frame.reach or np.timedelta64(0, "s")
+    times = usable = np.unique(source["time"])
+    if model.frame.kinds and isinstance(source, pd.DataFrame):
+        usable = np.unique(source["time"][source[choice.variable].notna()])
+        _check_any(usable, data, choice)
+    tested, past, note = _periods(usable, model.frame.period, choice.days, describe(data))
+    chosen = _some(usable[tested], choice.tasks, rng)
+    earlier, reach = _some(usable[past], MAX_HISTORY, rng), model.frame.reach or np.timedelta64(0, "s")
     beside = times[(np.abs(times[:, None] - chosen) <= reach).any(axis=1)]
     table = _table(model, source, np.unique(np.concatenate([chosen, earlier, beside])), choice)
+    _check_any(table["value"].dropna(), data, choice)
     unseen = _unseen(table, choice.stations)
     fraction = choice.fraction or (CELLS if density else STATIONS)
     share = min(fraction * (density or 1.0), max(fraction, 0.5))
     everything = 1.0 if choice.fraction is None and choice.stations is not None else share
     is_tested = table["time"].isin(chosen).to_numpy()
     splits = list(_splits(table[is_tested], unseen[is_tested], everything, choice.stations is not None, rng))
-    history = table[table["time"].isin(earlier) & ~is_tested & ~unseen]
+    history = table[table["time"].isin(earlier) & ~is_tested & ~unseen].dropna(subset="value")
     if history.empty and splits:
-        history = pd.concat([split.context for split in splits])
+        history = pd.concat([split.context for split in splits]).dropna(subset="value")
     practice = history[history["time"].isin(_some(np.unique(history["time"]), MAX_TIMES, rng))]
     rehearsals = list(_splits(practice, np.zeros(len(practice), bool), share, False, rng))
     if not splits or not rehearsals:
         raise ValueError(f"{describe(data)} has too few places; each time needs one to predict from and one to predict")
     around = table[table["time"].isin(beside) & ~unseen]
     return Holdout(splits, history, rehearsals, " ".join(filter(None, [note, fewer])), around, reach)
+
+
+def _check_any(known: ndarray | pd.Series, data: PointsLike, choice: Choice) -> None:
+    """Raises an error if nothing is known of the variable to predict."""
+    if not len(known):
+        raise NoValues(f"{describe(data)} has no values of {choice.variable} to predict; choose another `variable`")
 
 
 def held_out_table(model: FieldModel, data: PointsLike, choice: Choice) -> pd.DataFrame:
@@ -151,7 +162,8 @@ def _open(
     cells = fields[0][0].size
     drawn = np.sort(rng.permutation(cells)[:MAX_CELLS])
     rows, columns = (xr.DataArray(index, dims="place") for index in np.unravel_index(drawn, fields[0].shape[1:]))
-    points = xr.Dataset({str(each.name): each.isel(latitude=rows, longitude=columns) for each in fields})
+    every = [*fields, *_known(model, data, fields[0], choice.region)]
+    points = xr.Dataset({str(each.name): each.isel(latitude=rows, longitude=columns) for each in every})
     dated = points if "time" in points.coords else points.assign_coords(time=[EPOCH])
     return dated, cells / len(drawn), _drawn(cells, "cells")
 
@@ -166,6 +178,15 @@ def _fields(model: FieldModel, data: PointsLike, name: str | None, region: Regio
             if name is not None:
                 raise
     return fields or [open_gridded(data, region=region)]
+
+
+def _known(model: FieldModel, data: PointsLike, like: xr.DataArray, region: Region | None) -> Iterator[xr.DataArray]:
+    """Those of the model's covariates that the data hold on the same grid, without time if they do not change."""
+    for each in model.frame.covariates:
+        with suppress(NoSuchVariable):
+            field = open_gridded(data, each.name, region).rename(each.name)
+            if all(field.indexes[name].equals(like.indexes[name]) for name in PLACE):
+                yield field if "time" in field.coords else field.isel(time=0)
 
 
 def _fewer(table: pd.DataFrame, stations: PlacesLike | None, rng: Generator) -> tuple[pd.DataFrame, str]:
@@ -226,7 +247,7 @@ def _table(model: FieldModel, source: pd.DataFrame | xr.Dataset, times: ndarray,
     else:
         table = source[source["time"].isin(times)]
     if model.frame.kinds:
-        table = table.assign(value=table[choice.variable]).dropna(subset="value")
+        table = table.assign(value=table[choice.variable])
     if choice.region is not None:
         whole, table = table, table.assign(longitude=wrap(table["longitude"], choice.region))
         for name in PLACE:
@@ -270,11 +291,16 @@ def _close(a: ndarray, b: ndarray) -> Bool[ndarray, " points"]:
 def _splits(
     table: pd.DataFrame, unseen: Bool[ndarray, " rows"], share: float, named: bool, rng: Generator
 ) -> Iterator[Split]:
-    """A share of the places seen of each time, and what is not seen, if named, or else the other places."""
+    """A share of the places seen of each time, and what is not seen, if named, or else the other places.
+
+    Where the value is missing, another variable may be observed, but nothing is to be predicted.
+    """
+    known = table["value"].notna().to_numpy()
     for rows in table.groupby("time").indices.values():
         seen = rng.permutation(rows[~unseen[rows]])
         count = max(1, min(round(share * len(seen)), len(seen) - (not named)))
         context, target = seen[:count], rows[unseen[rows]] if named else seen[count:]
-        if len(context) and len(target):
+        target = target[known[target]]
+        if known[context].any() and len(target):
             parts = context[:MAX_CONTEXT], target[:MAX_TARGETS]
             yield Split(*(table.iloc[part].reset_index(drop=True) for part in parts))

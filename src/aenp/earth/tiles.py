@@ -11,7 +11,8 @@ from numpy import ndarray
 WIDER = 1.25
 "Times as wide as a window of training, up to which a context is seen as a whole."
 FEWEST, FARTHEST = 8, 2.0
-"Observations that a tile sees at least, the nearest where its own are fewer, and how many times farther than these."
+"""Observations that a tile sees at least, the nearest where its own are fewer, and how many times farther than these;
+the nearest of all it sees at any distance."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Tiles:
         for number, centres, side, values in zip(tile, self.centres, self.windows, x.T, strict=True):
             if len(centres) > 1:
                 distance = np.maximum(distance, np.abs(values - centres[number]) / (side / 2))
-        return distance <= np.clip(np.sort(distance)[min(FEWEST, len(x)) - 1], 1.0, FARTHEST)
+        farthest = max(FARTHEST, distance.min())  # without any observation a model would not know the level
+        return distance <= np.clip(np.sort(distance)[min(FEWEST, len(x)) - 1], 1.0, farthest)
 
     def corners(self, tile: tuple[int, ...], corners: Float[ndarray, "2 dim_x"]) -> Float[ndarray, "2 dim_x"]:
         """The corners of that part of the targets' box where a tile counts."""

@@ -191,7 +191,8 @@ def _from_fields(
     """Patches of the fields; a unit of x is `CELLS_PER_UNIT` cells."""
     field = fields[0]
     for other in fields[1:]:
-        if not all(other.indexes[name].equals(field.indexes[name]) for name in field.indexes):
+        one, two = field.indexes, other.indexes
+        if other.sizes != field.sizes or set(one) != set(two) or not all(two[name].equals(one[name]) for name in one):
             raise ValueError(
                 f"{where}: {field.name} and {other.name} are not on the same grid at the same times; bring them on one "
                 "with .interp_like, or choose from them with `variable`"

@@ -170,11 +170,11 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
         baselines = fit_baselines(tasks.history, tasks.rehearsals, given)
         bar.update(line, description="predicting")
         for split in tasks.splits:
-            value = split.target["value"].to_numpy(float)
+            value, known = split.target["value"].to_numpy(float), split.context.dropna(subset="value")
             for name, each in own.items():
                 rows.append(split.target.assign(method=name, **each(tasks.seen(split), split.target)))
             for name, baseline in baselines.items():
-                moments = baseline.predict(split.context, split.target)
+                moments = baseline.predict(known, split.target)
                 rows.append(split.target.assign(method=name, **moments._asdict(), **scores(moments, value)))
             bar.advance(line)
     variable = model.frame.variables[number]
