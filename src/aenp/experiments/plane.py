@@ -4,7 +4,7 @@ from aenp.data.patches import CELLS_PER_UNIT
 
 GRID = {"on_grid": True, "points_per_unit": float(CELLS_PER_UNIT)}
 SMALL_UNET = GRID | {"channels": 32, "layers": 7, "kernel": 5, "margin": 1}
-SMALL_GROUP = GRID | {"group": "C8", "channels": 32, "layers": 6, "kernel": 7, "margin": 1}
+SMALL_GROUP = GRID | {"group": "C4", "network": "unet", "channels": 32, "layers": 5, "kernel": 5, "margin": 0}
 SMALL_PTTNP = {
     "attention": "spectral",
     "wavelengths": (0.125, 8.0),

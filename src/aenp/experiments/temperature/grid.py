@@ -54,7 +54,6 @@ SHARES = (0.01, 1 / 3)
 
 RECIPE = Recipe(steps=24_000, batch_size=4, learning_rate=2e-3, optimiser="muon", exact_first=0.25, elsewhere=0.5)
 CLOSE = {"values": "centred", "margin": 0}
-GROUP_UNET = {"group": "C4", "network": "unet", "layers": 5, "kernel": 5}
 FIXED = SMALL_FIXED | {"fourier": 16, "dropout": 0.5}
 EUROPE_BY_NUM = {"convcnp": {0: 1.11, 1: 1.19, 2: 1.19, 4: 1.20, 8: 1.20, 16: 1.20}}
 EUROPE_BY_DROPOUT, US_BY_DROPOUT = {"convcnp": {0.0: 1.19, 0.5: 1.16}}, {"convcnp": {0.0: -0.51, 0.5: 0.16}}
@@ -126,7 +125,7 @@ class Temperature(FieldExperiment):
             ),
             "convcnp": FamilySetup(RECIPE, SMALL_UNET | CLOSE, FIXED),
             "relaxedconvcnp": FamilySetup(RECIPE, SMALL_UNET | CLOSE, FIXED),
-            "equivcnp": FamilySetup(replace(RECIPE, optimiser="adamw"), SMALL_GROUP | GROUP_UNET | CLOSE, FIXED),
+            "equivcnp": FamilySetup(replace(RECIPE, optimiser="adamw"), SMALL_GROUP | CLOSE, FIXED),
         },
         "paper": {
             "pttnp": FamilySetup(PAPER, PAPER_PTTNP, PAPER_PTTNP_FIXED, tasks=PAPER_TASKS),
