@@ -114,8 +114,6 @@ class Experiment(ABC):
     "What a reader of the report must know to compare the numbers."
     needs_data: ClassVar[bool] = False
     "Whether it reads files from a directory that the user gives."
-    max_minutes: ClassVar[int] = 40
-    "How long a shipped model may be trained on one core."
     splits: ClassVar[tuple[str, ...]] = ()
     "Names of the ways in which its data are split into training and test data, where there are several."
     repeated: ClassVar[Sequence[str]] = ()
