@@ -96,7 +96,7 @@ def land_share(mask: Path, grid: Grid) -> Float[ndarray, "rows columns"]:
     """How much of the surroundings of each cell's middle is land."""
     places = np.broadcast_arrays(grid.latitude[:, None], grid.longitude)
     field = open_gridded(mask)
-    return interpolated(field, places[0].ravel(), places[1].ravel(), str(mask))[0].reshape(places[0].shape)
+    return interpolated(field, places[0].ravel(), places[1].ravel(), str(mask)).reshape(places[0].shape)
 
 
 def days_of(file: Path, part: Part, grid: Grid) -> dict[str, list[int | None]]:
