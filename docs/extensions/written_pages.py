@@ -26,6 +26,7 @@ experiments](/experiments.md) say what they are about and how to repeat them.{re
 :glob:
 
 */README
+ablations/*/README
 ```
 """
 REPORT = '\n\nAll of them in one page, with figures: <a href="{up}report.html">the report</a>.'
