@@ -160,9 +160,13 @@ def test_the_page_compares_means_over_seeds_with_the_paper(call: Callable[..., s
 
 @pytest.mark.parametrize(
     ("what", "options", "values"),
-    [("dropout", ("--dropout", "0,0.5"), ["0", "0.5"]), ("border", (), ["ours", "paper"])],
+    [
+        ("dropout", ("--dropout", "0,0.5"), ["0", "0.5"]),
+        ("border", (), ["ours", "paper"]),
+        ("symmetry", (), ["exact", "approx"]),
+    ],
 )
-def test_dropout_and_border_are_varied_alike(
+def test_other_choices_are_varied_alike(
     what: str, options: tuple[str, ...], values: list[str], call: Callable[..., str], trained: list[bool]
 ) -> None:
     printed = call("ablate", what, *WORDS[2:], *options, "--seeds", "0")

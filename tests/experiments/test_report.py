@@ -14,10 +14,11 @@ from aenp import save
 from aenp.data import GibbsTasks, Patches
 from aenp.evaluation.plots import model_maps
 from aenp.evaluation.scores import Score
-from aenp.experiments import Experiment, experiments, key, report
+from aenp.experiments import Experiment, experiments, key
 from aenp.experiments.experiment import Stratum, key_of
 from aenp.experiments.gp.experiment import INSIDE, OUTSIDE, Gibbs
 from aenp.experiments.report import Comparison
+from aenp.experiments.seeds import seeds_section
 from aenp.models import make
 from aenp.process import NeuralProcess
 from aenp.task import Task
@@ -82,32 +83,33 @@ def test_findings_of_the_paper_are_compared_by_sign_and_error() -> None:
     assert not evaluation(("tnp", "exact")).verdicts()
 
 
-def test_gains_with_each_seed_stand_beside_their_mean_and_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scores(loglik: float, part: float) -> dict[str, dict[str, dict[str, float]]]:
-        return {test: {"loglik": {"mean": loglik}, "equivariant_loglik": {"mean": part}} for test in ("here", "there")}
+def test_gains_with_each_seed_stand_beside_their_mean_and_spread(tmp_path: Path) -> None:
+    """Only runs with the newest budget count, and only pairs that both have several seeds."""
 
-    def facts(*seeds: tuple[float, float]) -> dict[str, object]:
-        first, *others = (scores(*seed) for seed in seeds)
-        counts = {"tasks": {"here": 2048, "there": 512}, "test_seed": 7}
-        return {"scores": first, "seeds": {str(n + 1): other for n, other in enumerate(others)}} | counts
+    def line(model: str, seed: int, loglik: float, part: float, steps: int = 9) -> str:
+        family, symmetry = model.split("-")
+        settings = {"model": family, "symmetry": symmetry, "steps": steps} | ({"seed": seed} if seed else {})
+        scores = {test: {"loglik": {"mean": loglik}, "equivariant_loglik": {"mean": part}} for test in ("here", "far")}
+        return json.dumps({"settings": settings, "tasks": 2048, "test_seed": 7, "steps": steps, "scores": scores})
 
-    known = {
-        "gp/tnp-exact": facts((1.0, 1.0), (1.25, 1.25), (1.5, 1.5)),
-        "gp/tnp-approx": facts((2.0, 1.0), (2.5, 0.5), (3.0, 0.0)),
-        "gp/cnp-none": facts((0.0, 0.0)),
-    }
-    monkeypatch.setattr(report, "shipped", lambda: known)
-    section = evaluation(("tnp", "exact"), ("tnp", "approx"), ("cnp", "none")).seeds_section()
-    assert "On\nthe 2,048 here, 512 there test tasks of seed 7." in section
+    folder = tmp_path / "ablations" / "gp-symmetry"
+    folder.mkdir(parents=True)
+    old = [line("tnp-exact", 0, 8.0, 8.0, steps=4), line("tnp-approx", 0, 9.0, 8.0, steps=4)]
+    exact = [line("tnp-exact", seed, 1 + seed / 4, 1 + seed / 4) for seed in range(3)]
+    approx = [line("tnp-approx", seed, 2 + seed / 2, 1 - seed / 2) for seed in range(3)]
+    single = [line("convcnp-exact", 0, 0.0, 0.0), line("convcnp-approx", 0, 1.0, 0.0)]
+    oracles = json.dumps({"settings": {}, "tasks": 2048, "test_seed": 7, "scores": {}})
+    (folder / "results.jsonl").write_text("\n".join([*old, *exact, *approx, *single, oracles]))
+    section = seeds_section(tmp_path, "gp", str.upper)
+    assert "trained for 9 steps by `aenp ablate symmetry gp`" in section and "2,048 tasks" in section
     table = rows(section[section.index("| model") :])
     cells = [
         "2.500 ± 0.500 (2.000, 2.500, 3.000)",
         "1.250 ± 0.250 (1.000, 1.250, 1.500)",
         "2.000 ± 1.000 (1.000, 2.000, 3.000)",
     ]
-    assert table["TNP (T~)"] == 2 * cells
-    assert "TNP (T)" not in table and "CNP" not in table
-    assert evaluation(("cnp", "none")).seeds_section() == ""
+    assert table["TNP-APPROX"] == 2 * cells and "CONVCNP-APPROX" not in table
+    assert seeds_section(tmp_path, "smoke", str) == ""
 
 
 def test_each_test_set_is_shown_beside_the_papers_numbers_for_it() -> None:

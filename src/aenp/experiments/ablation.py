@@ -26,17 +26,27 @@ from aenp.process import NeuralProcess
 from aenp.saving import load, written_whole
 from aenp.training.directory import MODEL
 
-What = Literal["fixed-inputs", "dropout", "border"]
+What = Literal["symmetry", "fixed-inputs", "dropout", "border"]
 Value = int | float | str
 FAMILIES = ("tnp", "convcnp")
 "The families of the paper's ablations."
-NUM, DROPOUT, BORDERS = (0, 1, 2, 4, 8, 16), (0.0, 0.1, 0.5), ("ours", "paper")
+PAIRED = ("tnp", "pttnp", "convcnp")
+"The families whose gain from breaking the symmetry is repeated with other seeds."
+NUM, DROPOUT, BORDERS, SYMMETRIES = (0, 1, 2, 4, 8, 16), (0.0, 0.1, 0.5), ("ours", "paper"), ("exact", "approx")
 UNTOLD = ("experiment", "threads")
 "Settings that do not tell two runs of an ablation apart."
 
-TITLES = {"fixed-inputs": "number of fixed inputs", "dropout": "dropout of the fixed inputs", "border": "border"}
-SYMBOLS = {"fixed-inputs": "B", "dropout": "p", "border": "border"}
+TITLES = {
+    "symmetry": "symmetry",
+    "fixed-inputs": "number of fixed inputs",
+    "dropout": "dropout of the fixed inputs",
+    "border": "border",
+}
+SYMBOLS = {"symmetry": "symmetry", "fixed-inputs": "B", "dropout": "p", "border": "border"}
 NOTES = {
+    "symmetry": """\
+Is the gain from breaking the symmetry more than luck? Both models of a pair are trained alike, but for the fixed inputs
+and what their recipe says of them.""",
     "fixed-inputs": """\
 B fixed inputs are mapped linearly to the channels of the network; with B = 0 the model is exactly equivariant. For the
 TNP, the paper calls its number of Fourier coefficients B too; ours has the same Fourier features at every B.""",
@@ -167,7 +177,8 @@ def ablate(
     Example: aenp ablate fixed-inputs gp --models tnp,convcnp --num 0,1,2,4,8,16 --minutes 1
 
     Args:
-        what: fixed-inputs, their number; dropout, how often they are dropped in training; border, where they end.
+        what: symmetry, exact or approximate; fixed-inputs, their number; dropout, how often they are dropped in
+            training; border, where they end.
         experiment: name of the experiment.
         models: families, such as tnp,convcnp; by default those of the paper's ablations.
         num: numbers of fixed inputs for `fixed-inputs`, by default 0,1,2,4,8,16; 0 is the exactly equivariant model.
@@ -193,7 +204,8 @@ def ablate(
         raise ValueError(f"{experiment} has no approximate models, which alone have fixed inputs; choose another")
     if unknown := set(models) - set(known):
         raise ValueError(f"{experiment} has approximate models of {', '.join(known)}; got {', '.join(unknown)}")
-    families = models or tuple(family for family in FAMILIES if family in known) or tuple(known)
+    usual = PAIRED if what == "symmetry" else FAMILIES
+    families = models or tuple(family for family in usual if family in known) or tuple(known)
     if what == "border" or border == "paper":
         _check_border(declared, families)
     values = _values(what, num, dropout, border)
@@ -230,7 +242,12 @@ def _values(what: What, num: tuple[int, ...], dropout: tuple[float, ...], border
     for name, only in uses.items():
         if given[name] and what not in only:
             raise ValueError(f"--{name} is for `aenp ablate {' or '.join(only)}`; leave it out of `aenp ablate {what}`")
-    values: dict[str, Sequence[Value]] = {"fixed-inputs": num or NUM, "dropout": dropout or DROPOUT, "border": BORDERS}
+    values: dict[str, Sequence[Value]] = {
+        "symmetry": SYMMETRIES,
+        "fixed-inputs": num or NUM,
+        "dropout": dropout or DROPOUT,
+        "border": BORDERS,
+    }
     return values[what]
 
 
@@ -247,10 +264,11 @@ def _check_border(experiment: Experiment, families: Sequence[str]) -> None:
 
 def _choice(what: What, family: str, value: Any) -> dict[str, Any]:
     """The settings of a run with this value."""
-    if what == "fixed-inputs" and not value:
+    if (what == "fixed-inputs" and not value) or value == "exact":
         exact, _, symmetry = exact_counterpart(key(family, "approx")).rpartition("-")
         return {"model": exact, "symmetry": symmetry, "border": "ours"}
-    return {"model": family, "symmetry": "approx", "num_fixed" if what == "fixed-inputs" else what: value}
+    setting = {"fixed-inputs": "num_fixed"}.get(what, what)
+    return {"model": family, "symmetry": "approx"} | {setting: value}
 
 
 def _command(what: What, experiment: str, options: Mapping[str, Any]) -> str:

@@ -33,10 +33,6 @@ PAPER = Recipe(steps=500_000, learning_rate=5e-4, schedule="constant", average=0
 "How the paper trained its models."
 
 
-PAIRS = ("pttnp-exact", "pttnp-approx", "convcnp-exact", "convcnp-approx")
-"Models whose gain by breaking the symmetry is measured with several seeds."
-
-
 def eight(transformer: str) -> tuple[tuple[str, Symmetry], ...]:
     """The paper's eight models, with the given family for its transformers."""
     return (
@@ -116,8 +112,6 @@ class Experiment(ABC):
     "Whether it reads files from a directory that the user gives."
     splits: ClassVar[tuple[str, ...]] = ()
     "Names of the ways in which its data are split into training and test data, where there are several."
-    repeated: ClassVar[Sequence[str]] = ()
-    "Models that are trained with several seeds, to tell luck from merit."
     block: ClassVar[str] = "task"
     "What test tasks are independent of each other: tasks, or tasks of different days, say."
     norm: ClassVar[int]

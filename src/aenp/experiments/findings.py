@@ -1,6 +1,5 @@
 """The paper's findings: which of them hold here, decided by the scores alone."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from aenp.evaluation.scores import Score
 from aenp.experiments import experiments
 from aenp.experiments.experiment import Number, exact_counterpart, key
 from aenp.experiments.report import Comparison
+from aenp.experiments.seeds import common, lines_of
 from aenp.theory.commands import Approximations
 
 COLLAPSE = 0.5
@@ -195,11 +195,11 @@ def _ablated(folder: Path, setting: str) -> Iterator[tuple[str, str, Runs]]:
     """The experiment, the family and the runs of each ablation, in which only this setting and the seed differ."""
     for file in sorted(folder.rglob("results.jsonl")):
         name = next((name for name in experiments() if file.parent.name.startswith(f"{name}-")), None)
-        lines = [json.loads(line) for line in file.read_text().splitlines()] if name else []
+        lines = lines_of(file) if name else []
         groups = defaultdict[str, list[dict[str, Any]]](list)
         for line in lines:
             if setting in line["settings"]:
-                groups[_common(line, setting)].append(line)
+                groups[common(line, setting)].append(line)
         for group in groups.values():
             runs = defaultdict[float, list[dict[str, Any]]](list)
             for line in group:
@@ -212,21 +212,14 @@ def _ablated(folder: Path, setting: str) -> Iterator[tuple[str, str, Runs]]:
 def _exact(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The scores of the exact counterparts of a run, which have no fixed inputs and so no border of theirs."""
     name = exact_counterpart(key(line["settings"]["model"], "approx"))
-    same = _common(line, "model", "num_fixed", "border")
+    same = common(line, "model", "num_fixed", "border")
     return [
         each["scores"]
         for each in lines
         if each["settings"].get("symmetry") == "exact"
         and key(each["settings"]["model"], "exact") == name
-        and _common(each, "model") == same
+        and common(each, "model") == same
     ]
-
-
-def _common(line: Mapping[str, Any], *varied: str) -> str:
-    """What a run shares with others of its ablation: the test tasks, and the settings that are not varied."""
-    settings = {name: value for name, value in line["settings"].items() if name not in ("symmetry", "seed", *varied)}
-    tests = [line.get(name) for name in ("tasks", "test_seed", "test_key")]
-    return json.dumps([tests, settings], sort_keys=True)
 
 
 def _logliks(runs: Iterable[Mapping[str, Any]], outside: bool, experiment: str) -> list[float]:

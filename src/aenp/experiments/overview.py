@@ -19,7 +19,7 @@ from aenp.evaluation.web_page import Section, web_page
 from aenp.experiments import Experiment, experiments
 from aenp.experiments.findings import findings
 from aenp.experiments.kept import PACKAGE
-from aenp.experiments.report import Report, seeds, write_report
+from aenp.experiments.report import Report, write_report
 from aenp.saving import written_whole
 from aenp.shipped import shipped
 from aenp.theory.commands import Approximations, approximations, draw
@@ -34,7 +34,7 @@ repeated training. Where only some of the comparisons are as in the paper, a fin
 
 {findings}
 {skipped}
-## Budgets and seeds
+## Budgets
 
 Our models are small and were trained for minutes on one CPU core each; the paper's were trained on a GPU.
 
@@ -110,11 +110,11 @@ def _budgets(reports: Mapping[str, Report]) -> str:
     rows = []
     for name, (comparison, _) in reports.items():
         facts = [shipped()[f"{name}/{model}"] for model in comparison.models]
-        minutes, most = [fact["minutes"] for fact in facts], max(facts, key=lambda fact: len(seeds(fact)))
+        minutes = [fact["minutes"] for fact in facts]
         spread = f"{min(minutes):.0f} to {max(minutes):.0f}"
         tests = ", ".join(f"{count:,}" for count in comparison.tasks.values())
-        rows.append([name, str(len(facts)), spread, seeds(most), tests, str(comparison.seed)])
-    header = ["experiment", "models", "minutes each", "seeds of training", "test tasks", "seed of tests"]
+        rows.append([name, str(len(facts)), spread, tests, str(comparison.seed)])
+    header = ["experiment", "models", "minutes each", "test tasks", "seed of tests"]
     return markdown_table(header, rows)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -19,6 +18,7 @@ from aenp.evaluation.scores import Score, TaskValues, blocks_of, model_values, o
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import BEST, Experiment, Number, Stratum, exact_counterpart, key_of
 from aenp.experiments.kept import FOLDER, kept, tasks_key
+from aenp.experiments.seeds import seeds_section
 from aenp.process import NeuralProcess
 from aenp.saving import checksum, written_whole
 from aenp.shipped import shipped
@@ -82,15 +82,6 @@ VERDICTS = """\
 Does breaking the symmetry gain what it gains in the paper? A difference counts beyond two of its standard errors.
 
 {lines}
-"""
-
-SEEDS = """
-### With other seeds
-
-The same pairs trained again with other seeds: the mean over seeds, ± the standard deviation between them, and each. On
-the {tasks} test tasks of seed {seed}.
-
-{table}
 """
 
 NO_CEILING = ": the oracles do not repeat what they have seen, so they are not a ceiling here"
@@ -226,28 +217,6 @@ class Comparison:
             ]
         return self._table(header, columns)
 
-    def seeds_section(self) -> str:
-        """The gain from breaking the symmetry with each seed, from the facts of the shipped models."""
-        facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
-        rows = []
-        for name, exact in ((name, exact_counterpart(name)) for name, fact in facts.items() if fact.get("seeds")):
-            if name == exact or not facts.get(exact, {}).get("seeds"):
-                continue
-            runs, counterparts = ([fact["scores"], *fact["seeds"].values()] for fact in (facts[name], facts[exact]))
-            row = [self.label(name)]
-            for test in self.tasks:
-                ours, theirs = ([run[test]["loglik"]["mean"] for run in each] for each in (runs, counterparts))
-                own = [run[test]["equivariant_loglik"]["mean"] for run in runs]
-                row += [_spread(ours), _spread(_less(ours, theirs)), _spread(_less(ours, own))]
-            rows.append(row)
-        if not rows:
-            return ""
-        columns = ["{}: log-likelihood", "{}: Δ vs exact", "{}: Δ vs own equivariant part"]
-        header = ["model", *(column.format(test) for test in self.tasks for column in columns)]
-        fact = next(iter(facts.values()))
-        counts = ", ".join(f"{count:,} {test}" for test, count in fact["tasks"].items())
-        return SEEDS.format(tasks=counts, seed=fact["test_seed"], table=markdown_table(header, rows))
-
     def verdicts(self) -> str:
         """Which differences between the paper's models are found here too, as a paragraph."""
         lines = []
@@ -329,12 +298,12 @@ class Comparison:
         """How the models were trained, where they are the shipped ones."""
         facts = {name: shipped()[f"{self.experiment.name}/{name}"] for name in self.models}
         rows = [
-            [self.label(name), *(f"{f[fact]:,.0f}" for fact in ("parameters", "steps", "minutes", "threads")), seeds(f)]
+            [self.label(name), *(f"{f[fact]:,.0f}" for fact in ("parameters", "steps", "minutes", "threads", "seed"))]
             for name, f in facts.items()
         ]
-        return markdown_table(["model", "parameters", "steps", "minutes", "threads", "seeds"], rows)
+        return markdown_table(["model", "parameters", "steps", "minutes", "threads", "seed"], rows)
 
-    def page(self, figures: Iterable[Path]) -> str:
+    def page(self, figures: Iterable[Path], seeds: str = "") -> str:
         data, split = self.experiment.data, self.experiment.split
         pictures = [f"![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures]
         return PAGE.format(
@@ -353,7 +322,7 @@ class Comparison:
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
             gain=self.gain_table(),
-            seeds=self.seeds_section(),
+            seeds=seeds,
             context=self.context_table(),
             domain=_section(self.experiment.domain_remark),
             deviation=self.symmetry_table(),
@@ -379,7 +348,8 @@ def write_report(
     Called again after it was stopped, it does not compute scores again that would be the same.
     """
     comparison = Comparison(experiment, models, tasks, seed, out / FOLDER)
-    page = comparison.page(experiment.figures(models, out, seed))
+    seeds = seeds_section(out.parent, experiment.name, comparison.label)
+    page = comparison.page(experiment.figures(models, out, seed), seeds)
     results = json.dumps(comparison.as_json(), indent=1) + "\n"
     for name, text in (("README.md", page), ("results.json", results)):
         with written_whole(out / name) as temporary:
@@ -406,24 +376,10 @@ def _model_scores(model: NeuralProcess, strata: Sequence[Stratum], test: str, no
     return model_values(model, _watch(strata, f"{model.label}, {test}"), norm)
 
 
-def seeds(facts: Mapping[str, Any]) -> str:
-    """The seeds with which a shipped model was trained."""
-    return ", ".join(map(str, (facts["seed"], *facts.get("seeds", {}))))
-
-
 def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
     """The strata one by one, with a progress bar on standard error."""
     console = Console(stderr=True)
     return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _less(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
-    return [one - other for one, other in zip(ours, theirs, strict=True)]
-
-
-def _spread(values: Sequence[float]) -> str:
-    each = ", ".join(f"{value:.3f}" for value in values)
-    return f"{mean(values):.3f} ± {stdev(values):.3f} ({each})"
 
 
 def _section(text: str) -> str:

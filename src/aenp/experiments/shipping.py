@@ -21,9 +21,6 @@ from aenp.experiments.report import Comparison
 from aenp.saving import load, save, written_whole
 from aenp.shipped import WEIGHTS
 
-SEEDS = 3
-"Runs of each model that an experiment repeats."
-
 
 def train_and_ship(
     names: tyro.conf.Positional[tuple[str, ...]] = (),
@@ -54,16 +51,12 @@ def train_and_ship(
 
 
 def _runs(name: str) -> list[str]:
-    """The runs that a name stands for, such as gp/tnp-approx and, with another seed, gp/tnp-approx-seed1."""
+    """The runs that a name stands for, such as gp/tnp-approx."""
     experiment, _, model = name.partition("/")
-    declared = experiment_class(experiment)
-    every = list(starmap(key, declared.models))
+    every = list(starmap(key, experiment_class(experiment).models))
     if model and model not in every:
         raise ValueError(f"{experiment} has the models {', '.join(every)}; got {model!r}")
-    models = [model] if model else every
-    runs = [f"{experiment}/{each}" for each in models]
-    again = [each for each in models if each in declared.repeated]
-    return runs + [f"{experiment}/{each}-seed{seed}" for seed in range(1, SEEDS) for each in again]
+    return [f"{experiment}/{each}" for each in ([model] if model else every)]
 
 
 def _train(runs: Path, data: Path | None, name: str) -> None:
@@ -75,16 +68,15 @@ def _train(runs: Path, data: Path | None, name: str) -> None:
     if (runs / name / "run.json").exists():
         words.append("--resume")
     else:
-        family, symmetry, *seed = model.split("-")
+        family, symmetry = model.split("-")
         words += ["--model", family, "--symmetry", symmetry, "--threads", "1"]
-        words += ["--seed", seed[0].removeprefix("seed")] if seed else []
         if experiment_class(experiment).needs_data:
             words += ["--data", str(data)]
     subprocess.run([sys.executable, "-m", "aenp.cli", *words], check=True)
 
 
 def ship(experiment: Experiment, runs: list[Path], tasks: int, seed: int) -> None:
-    """Evaluates each run's model, and puts those of seed 0, with facts and the scores of all, into the package."""
+    """Evaluates each run's model, and puts it with its facts and scores into the package."""
     facts = {run: _facts(run) for run in runs}
     for run, fact in facts.items():
         if fact["name"] not in (f"{experiment.name}/{name}" for name in starmap(key, experiment.models)):
@@ -94,11 +86,9 @@ def ship(experiment: Experiment, runs: list[Path], tasks: int, seed: int) -> Non
     models = {run: load(run / "model.safetensors") for run in runs}
     scored = Comparison(experiment, {str(run): process_of(model) for run, model in models.items()}, tasks, seed)
     scores = scored.as_json()["models"]
-    for run, fact in ((run, fact) for run, fact in facts.items() if fact["seed"] == 0):
+    for run, fact in facts.items():
         name = fact["name"].split("/")[1]
-        others = [other for other in runs if facts[other]["name"] == fact["name"] and other != run]
         fact |= {"test_seed": seed, "tasks": scored.tasks, "scores": scores[str(run)]}
-        fact["seeds"] = {facts[other]["seed"]: scores[str(other)] for other in others}
         save(models[run], WEIGHTS / experiment.name / f"{name}.safetensors")
         with written_whole(WEIGHTS / experiment.name / f"{name}.json") as file:
             file.write_text(json.dumps(fact, indent=1) + "\n")

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from aenp.data.patches import Patches
 from aenp.evaluation.scores import Stratum
-from aenp.experiments.experiment import PAIRS, PAPER, FamilySetup, PaperAblation, eight, middles, per_stratum
+from aenp.experiments.experiment import PAPER, FamilySetup, PaperAblation, eight, middles, per_stratum
 from aenp.experiments.plane import (
     CELLS_PER_UNIT,
     PAPER_FIXED,
@@ -110,7 +110,6 @@ class Temperature(FieldExperiment):
     norm = 2
     block = "day"
     models = eight("pttnp")
-    repeated = PAIRS
     splits = tuple(SPLITS)
     setups = {  # noqa: RUF012
         "cpu": {

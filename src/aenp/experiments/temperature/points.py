@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from aenp.data.windows import Windows
 from aenp.evaluation.scores import Stratum
-from aenp.experiments.experiment import PAIRS, PAPER, STRATA, FamilySetup, Number, key, per_stratum
+from aenp.experiments.experiment import PAPER, STRATA, FamilySetup, Number, key, per_stratum
 from aenp.experiments.plane import (
     PAPER_FIXED,
     PAPER_PTTNP,
@@ -117,11 +117,14 @@ class PointTemperature(FieldExperiment):
     norm = 2
     block = "week"
     models = MODELS
-    repeated = PAIRS
     setups = {  # noqa: RUF012
         "cpu": {
             "pttnp": SMALL_TRANSFORMER,
-            "convcnp": FamilySetup(Recipe(steps=800), SMALL_UNET | OFF_GRID, SMALL_FIXED),
+            "convcnp": FamilySetup(
+                replace(RECIPE, batch_size=4, optimiser="muon"),
+                SMALL_UNET | OFF_GRID | {"values": "centred", "margin": 0},
+                SMALL_FIXED | {"fourier": 16, "dropout": 0.5},
+            ),
         },
         "paper": {
             "pttnp": PAPER_TRANSFORMER,
