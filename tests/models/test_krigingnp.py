@@ -93,12 +93,15 @@ def test_a_task_without_context_in_a_large_batch_is_predicted_as_alone() -> None
     torch.testing.assert_close(prediction.stddev[1:], model(empty).stddev)
 
 
-def test_cells_of_a_lattice_do_not_depend_on_the_order_of_its_points_or_on_units() -> None:
+@pytest.mark.parametrize("window", [100, 256])
+def test_a_lattice_in_cells_or_whole_does_not_depend_on_the_order_of_its_points_or_on_units(window: int) -> None:
     """Neither on equal distances, which round-off would order, nor on places at the border of a cell."""
     torch.manual_seed(0)
     x = torch.cartesian_prod(*[torch.arange(21, dtype=torch.float64)] * 2)
     y = (x / 3).sin().sum(dim=1, keepdim=True) + 0.1 * torch.randn(441, 1, dtype=x.dtype)
-    base, order = aenp.pretrained("base/krigingnp-exact"), torch.randperm(441)
+    shipped, order = aenp.pretrained("base/krigingnp-exact"), torch.randperm(441)
+    base = type(shipped)(**shipped.arguments | {"window": window}).eval()
+    base.load_state_dict(shipped.state_dict())
     targets = torch.cartesian_prod(*[torch.arange(0, 20.5, 2.5, dtype=torch.float64)] * 2)
 
     def predicted(change: Callable[[torch.Tensor], torch.Tensor], points: torch.Tensor) -> Distribution:

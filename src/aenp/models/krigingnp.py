@@ -15,7 +15,7 @@ from aenp.likelihoods import Likelihood, NormalMixture
 from aenp.nn.cells import cells
 from aenp.nn.matern import SMOOTHNESS, matern
 from aenp.nn.mlp import MLP
-from aenp.nn.vecchia import profile, references, spacing, traceless
+from aenp.nn.vecchia import order, profile, references, spacing, take, traceless
 from aenp.process import (
     NeuralProcess,
     at_least_one,
@@ -33,6 +33,8 @@ ROUND_OFF = 1e-12
 "The share of its mean square below which the variance of some values counts as zero."
 TOGETHER = 8
 "Cells that are kriged at a time."
+WHOLE = 2
+"Contexts of up to so many windows are kriged as a whole, which takes less time than a few cells that overlap."
 SHARP = 40
 "Number of points from which on references are weighted as if there were no more, so that several keep some weight."
 
@@ -99,8 +101,8 @@ class KrigingNP(NeuralProcess):
     Lengths are measured in the context's own extent and spacing, so that p(y | s·x, s·D_c) = p(y | x, D_c) for s > 0.
     Values are measured in their standard deviation, of those that are kriged together.
     Each kernel is a sum of Matérn kernels, anisotropic, with a nugget and a linear drift in x and the covariates.
-    Contexts larger than `window` are divided into cells, each with the kernels and the kriging of the points nearest to
-    its middle.
+    Contexts larger than two windows are divided into cells, each with the kernels and the kriging of the points nearest
+    to its middle.
 
     Args:
         dim_x: input dimension.
@@ -108,7 +110,7 @@ class KrigingNP(NeuralProcess):
         components: number of kernels in the mixture.
         dim: size of the network's hidden layers.
         layers: number of the network's hidden layers.
-        window: the largest number of context points that are kriged together.
+        window: the number of context points that a cell is kriged from.
         likelihood: a `NormalMixture` with as many components; by default that.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
 
@@ -154,7 +156,7 @@ class KrigingNP(NeuralProcess):
 
     def encode(self, task: Task) -> KrigingState | Task:
         """Kernels and factors of a small context; a large one is left until its targets' cells are known."""
-        return task if task.xc.shape[1] > self.window else self._krige(task)
+        return task if task.xc.shape[1] > WHOLE * self.window else self._krige(task)
 
     def _krige(self, task: Task) -> KrigingState:
         task = task if task.xc.shape[1] else _one_masked_point(task)
@@ -194,7 +196,7 @@ class KrigingNP(NeuralProcess):
     def _by_cells(self, task: Task, *at_targets: Tensor) -> Float[Tensor, "1 target params"]:
         """The raw parameters at the targets of one task, by kriging in each one's cell, some cells at a time."""
         numbers, xt, anchor = _mask(task)[0].nonzero()[:, 0], at_targets[0], context_mean(task)[0]
-        if len(numbers) <= self.window:
+        if len(numbers) <= WHOLE * self.window:
             return self.decode(self._krige(_some_context(task, numbers[None])), *at_targets)
         found = list(cells(task.xc[0, numbers] - anchor, xt[0] - anchor, self.window))
         found.sort(key=lambda cell: len(cell[1]))
@@ -213,7 +215,14 @@ class KrigingNP(NeuralProcess):
         return values.repeat_interleave(self.dim_y, dim=0)
 
     def _kernels(self, x: Tensor, y: Tensor, mask: Tensor, covariates: Tensor | None) -> Kernels:
-        """The mean parameters of the references, weighted by their likelihood, as the network corrects them."""
+        """The mean parameters of the references, weighted by their likelihood, as the network corrects them.
+
+        Of more than a window of points, some as good as random tell the kernels.
+        """
+        if x.shape[1] > self.window:
+            some = order(x / spacing(x, mask)[:, None, None], y, mask).argsort(dim=1)[:, : self.window]
+            x, y, mask = take(x, some), y.take_along_dim(some, 1), mask.take_along_dim(some, 1)
+            covariates = None if covariates is None else take(covariates, some)
         unit = spacing(x, mask)
         with torch.no_grad():
             logliks, scales = profile(x / unit[:, None, None], y, mask, covariates)

@@ -23,6 +23,8 @@ HUGE = 1e9
 "More than the squared norm of values in standard deviations."
 WAVE = (17.31, 29.87, 23.57, 41.13)
 "Generic wave vector, in turns per spacing, whose phases order points as if at random."
+PHASE = 0.371127
+"Its phase at the mean, generic too, so that no place of a lattice lies where a turn ends."
 TILT = (1.3e-3, 2.9e-3, 1.9e-3, 3.7e-3)
 "Generic and small: makes distances on a lattice differ, so that neighbours do not depend on round-off."
 
@@ -97,10 +99,10 @@ def profile(
         covariates: regressors with coefficients of variance one.
     """
     near, valid = _nearest_predecessors(x, y, mask)
-    places, values = _take(x, near), _take(y.unsqueeze(-1), near) * valid.unsqueeze(-1)
+    places, values = take(x, near), take(y.unsqueeze(-1), near) * valid.unsqueeze(-1)
     drift = torch.ones_like(values)
     if covariates is not None:
-        drift = torch.cat([drift, _take(covariates, near)], dim=-1)
+        drift = torch.cat([drift, take(covariates, near)], dim=-1)
     constant = drift @ drift.mT
     square = x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)
     linear = places @ places.mT / square.clamp(min=1e-12)[:, None, None, None]
@@ -139,33 +141,42 @@ def _stretches(dim_x: int) -> Float[ndarray, "stretches dim_x dim_x"]:
     return np.stack([np.eye(dim_x), *map(expm, signed)])
 
 
+def order(
+    x: Float[Tensor, "batch points dim_x"], y: Float[Tensor, "batch points"], mask: Bool[Tensor, "batch points"]
+) -> Float[Tensor, "batch points"]:
+    """Numbers that put points into an order as good as random, whatever the order in which they are given.
+
+    Those at the same place are told apart by their values, and masked points come last. Places are in spacings.
+    """
+    turns = PHASE + x @ x.new_tensor(WAVE[: x.shape[2]])
+    return (turns - turns.floor() + APART * y.tanh()).masked_fill(~mask, torch.inf)
+
+
+def take(values: Float[Tensor, "batch points dim"], near: Int[Tensor, "batch *numbers"]) -> Tensor:
+    """The values at some of the points."""
+    return values.take_along_dim(near.flatten(1).unsqueeze(-1), 1).unflatten(1, near.shape[1:])
+
+
 def _nearest_predecessors(
     x: Float[Tensor, "batch points dim_x"], y: Float[Tensor, "batch points"], mask: Bool[Tensor, "batch points"]
 ) -> tuple[Int[Tensor, "batch rows family"], Bool[Tensor, "batch rows family"]]:
     """For some points the numbers of their nearest predecessors in an order that is as good as random, and their own.
 
-    The second tensor says which of them there are. Nothing depends on the order in which points are given: those at the
-    same place are told apart by their values.
+    The second tensor says which of them there are.
     """
-    turns, apart = x @ x.new_tensor(WAVE[: x.shape[2]]), APART * y.tanh()
-    key = (turns - turns.floor() + apart).masked_fill(~mask, torch.inf)
-    order, count = key.argsort(dim=1), mask.sum(dim=1, keepdim=True)
+    key, count = order(x, y, mask), mask.sum(dim=1, keepdim=True)
     rows = torch.arange(min(ROWS, x.shape[1]), device=x.device)
     thinned = ((rows + 0.5) * count / len(rows)).long()
     rank = torch.where(count <= len(rows), rows, thinned)
-    own = order.take_along_dim(rank.clamp(max=x.shape[1] - 1), 1)
+    own = key.argsort(dim=1).take_along_dim(rank.clamp(max=x.shape[1] - 1), 1)
     difference = x.take_along_dim(own.unsqueeze(-1), 1).unsqueeze(2) - x.unsqueeze(1)
-    distance = difference.norm(dim=-1) + difference @ x.new_tensor(TILT[: x.shape[2]]) + apart.unsqueeze(1)
+    distance = difference.norm(dim=-1) + difference @ x.new_tensor(TILT[: x.shape[2]]) + APART * y.tanh().unsqueeze(1)
     earlier = key.unsqueeze(1) < key.take_along_dim(own, 1).unsqueeze(2)
     distance = distance.masked_fill(~earlier, torch.inf)
     near = distance.topk(min(NEIGHBOURS, x.shape[1]), dim=2, largest=False)
     exists = rank < count
     valid = torch.cat([near.values.isfinite() & exists.unsqueeze(-1), exists.unsqueeze(-1)], dim=2)
     return torch.cat([near.indices, own.unsqueeze(-1)], dim=2), valid
-
-
-def _take(values: Float[Tensor, "batch points dim"], near: Tensor) -> Float[Tensor, "batch rows family dim"]:
-    return values.take_along_dim(near.flatten(1).unsqueeze(-1), 1).unflatten(1, near.shape[1:])
 
 
 def _distance(x: Float[Tensor, "*batch points dim"]) -> Float[Tensor, "*batch points points"]:
