@@ -72,7 +72,7 @@ CRPS in units of y, and the share of targets in the central 50, 90 and 95 % inte
 
 ## Training of the shipped models
 
-Minutes are of the clock, on a machine that did other work too; a quiet one needs fewer.
+Minutes are of the clock, on machines that did other work too; benchmarks/budget.md has those of a core.
 
 {training}
 {findings}{figures}
