@@ -37,6 +37,13 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells what passed tests have measured."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")
+
+
 def fail_unexpected_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Turns a skip for an unexpected reason into a failure, where CI is set."""
     if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):

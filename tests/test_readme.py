@@ -40,6 +40,13 @@ COLUMNS = {
 }
 "The test sets of the results table, in the training region and elsewhere."
 ORACLES = ("equivariant", "Bayes-optimal")
+OTHERS = {
+    "scikit-learn": "sklearn",
+    "GPyTorch": "gpytorch",
+    "neuralprocesses": "neuralprocesses",
+    "DeepSensor": "deepsensor",
+}
+"The modules of the libraries that docs/coming_from.md compares with."
 
 
 def blocks(document: Path) -> list[tuple[str, str]]:
@@ -100,6 +107,22 @@ def test_python_examples_print_what_is_shown(
         assert set(namespace["prediction"]) >= {"mean", "std", "equivariant_mean", "local_effect", "in_domain"}
     if name == "docs/era5.md":
         assert {file.name for file in (tmp_path / "DIR").iterdir()} == {"wfde5_2018.nc", "wfde5_2019.nc"}
+
+
+def examples_of_others() -> dict[str, str]:
+    """The side of each other library that is installed."""
+    sides = r"^\*\*([^*]+)\*\*\n```\{code-block\} python\n(.*?)^```$"
+    found = dict(re.findall(sides, (ROOT / "docs/coming_from.md").read_text(), re.DOTALL | re.MULTILINE))
+    assert found.keys() == OTHERS.keys()
+    return {name: text for name, text in found.items() if importlib.util.find_spec(OTHERS[name])}
+
+
+@pytest.mark.filterwarnings("ignore")  # they warn of their own affairs
+@pytest.mark.parametrize("name", examples_of_others())
+def test_the_same_task_runs_in_other_libraries(name: str, tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    with chdir(tmp_path):
+        exec(compile(examples_of_others()[name], name, "exec"), {})
 
 
 def commands(*documents: Path) -> Iterator[str]:

@@ -188,6 +188,7 @@ def card(name: str, facts: dict[str, Any]) -> str:
     about = ABOUT[experiment]
     scores, source = measured(experiment, model, facts)
     load = FIELD if experiment in TARGETS else PROCESS
+    recipe = {key: value for key, value in facts["recipe"].items() if key != "steps"}  # a limit in minutes overrides it
     return CARD.format(
         **{key: facts[key] for key in FACTS},
         **about._asdict(),
@@ -196,7 +197,7 @@ def card(name: str, facts: dict[str, Any]) -> str:
         symmetry=SYMMETRIES[model.split("-")[1]],
         load=load.strip().format(name=name, target=TARGETS.get(experiment)),
         cores="core" if facts["threads"] == 1 else "cores",
-        recipe="\n".join(f"| {key.replace('_', ' ')} | {value} |" for key, value in facts["recipe"].items()),
+        recipe="\n".join(f"| {key.replace('_', ' ')} | {value} |" for key, value in recipe.items()),
         source=source,
         scores=table(scores),
         notes=NOTES,

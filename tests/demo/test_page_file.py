@@ -11,6 +11,7 @@ import torch
 
 import aenp
 from aenp.demo.page import page
+from aenp.demo.regions import coasts
 from aenp.demo.weights import LARGE, check_known, rounded
 
 
@@ -32,11 +33,17 @@ def test_the_page_needs_no_network() -> None:
 def test_the_page_with_data_is_small_and_has_them(climate: Path) -> None:
     text = page(climate)
     assert len(text.encode()) < 3e6
-    assert '"elevation": [' in text and '"land": [' in text and "written without data" not in text
+    assert '"elevation": [' in text and "written without data" not in text
+
+
+@pytest.mark.parametrize(("region", "port"), [("Italy", (44.4, 8.9)), ("Italy", (38.1, 13.4)), ("UK", (51.1, 1.3))])
+def test_ports_lie_on_the_coasts(region: str, port: tuple[float, float]) -> None:
+    nodes = np.concatenate([np.reshape(line, (-1, 2)) for line in coasts()[region]]) / 100
+    assert np.hypot(*(nodes - port).T).min() < 0.2
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"era5_lsm_0p25.nc does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"itu1511v2_topo_1_12deg.nc does not exist"):
         page(tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 if not (CHROMIUM and DRIVER):
     pytest.skip("needs Chromium", allow_module_level=True)
-pytestmark = pytest.mark.slow
 
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -88,6 +87,18 @@ class Visitor:
     def click_at(self, name: str, x: float, y: float) -> None:
         self.point_to(self.find(name), x, y).click().perform()
         self.settle()
+
+    def touch(self, kind: str, *places: tuple[float, float]) -> None:
+        """Fingers touch the screen, move or leave it: kind is touchStart, touchMove or touchEnd."""
+        points = [{"x": x, "y": y} for x, y in places]
+        self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    def place(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
+        """A place in an element on the screen, by shares of its width and height."""
+        box = "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+        share = "return [box.x + arguments[1] * box.width, box.y + arguments[2] * box.height]"
+        left, top = self.driver.execute_script(f"{box} {share}", selector, x, y)
+        return left, top
 
     def press(self, name: str) -> None:
         """Clicks a button and waits for what it does."""
@@ -228,6 +239,63 @@ def test_a_long_press_that_removes_an_observation_moves_and_adds_no_other(visito
     visitor.settle()
     hold.reset_actions()
     assert visitor.get("line.points") == [kept]
+
+
+@pytest.fixture
+def phone(visitor: Visitor) -> Iterator[Visitor]:
+    screen = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    visitor.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    visitor.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    yield visitor
+    visitor.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    visitor.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize(("tab", "points"), [("line", "line.points"), ("map", "map.stations")])
+def test_a_finger_adds_moves_and_removes_and_scrolls_the_page(tab: str, points: str, phone: Visitor) -> None:
+    """A tap adds, a drag of a point moves it and not the page, a long press removes it; a swipe beside it scrolls."""
+    phone.press(f"tab-{tab}")
+    phone.press(f"{tab}-clear")
+    plot, marker = f"#{tab}-plot", f"#{tab}-plot .point"
+    phone.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", phone.find(f"{tab}-plot"))
+    height = phone.get("scrollY")
+    phone.touch("touchStart", phone.place(plot, 0.3, 0.3))
+    phone.touch("touchEnd")
+    phone.until(lambda: len(phone.get(points)) == 1)
+    phone.settle()
+    x, y = phone.place(marker)
+    phone.touch("touchStart", (x, y))
+    for step in range(1, 9):
+        phone.touch("touchMove", (x + 6 * step, y + 8 * step))
+    phone.touch("touchEnd")
+    phone.settle()
+    assert phone.place(marker) == pytest.approx((x + 48, y + 64), abs=1) and phone.get("scrollY") == height
+    phone.touch("touchStart", phone.place(marker))
+    phone.until(lambda: phone.get(points) == [])
+    phone.touch("touchEnd")
+    x, y = phone.place(plot, 0.5, 0.6)
+    phone.touch("touchStart", (x, y))
+    for step in range(1, 9):
+        phone.touch("touchMove", (x, y - 12 * step))
+    phone.touch("touchEnd")
+    phone.until(lambda: phone.get("scrollY") > height)
+    assert phone.get(points) == []
+
+
+@pytest.mark.parametrize("model", [*LINE, MAP])
+def test_how_long_an_update_takes_is_told(
+    model: str, visitor: Visitor, record_property: Callable[[str, object], None]
+) -> None:
+    """From a change to the end of the drawing; the map is drawn twice, coarse and fine."""
+    if model == MAP:
+        visitor.press("tab-map")
+    else:
+        Select(visitor.find("line-model")).select_by_value(model)
+    update = "changedMap()" if model == MAP else "changed()"
+    timed = f"const start = performance.now(); await {update}; all.push(performance.now() - start)"
+    times = visitor.get(f"(async () => {{ const all = []; while (all.length < 5) {{ {timed}; }} return all; }})()")
+    record_property(f"An update of the page, {model}", f"{min(times):.0f} ms, median {np.median(times):.0f} ms")
+    assert min(times) > 0
 
 
 def test_everything_on_the_line_can_be_done_by_keyboard(visitor: Visitor) -> None:
@@ -378,8 +446,10 @@ def test_stations_are_added_moved_set_and_carried_elsewhere(visitor: Visitor) ->
     moved = visitor.get("map.stations")[0]
     assert moved["longitude"] > first["longitude"] + 1 and moved["latitude"] < first["latitude"] - 1
     assert np.abs(visitor.get("sheets()[2].values")).max() > 1
+    coast = visitor.all("#map-plot .coast")[0].get_attribute("d")
     Select(visitor.find("map-region")).select_by_visible_text("UK")
     visitor.settle()
+    assert visitor.all("#map-plot .coast")[0].get_attribute("d") not in ("", coast)
     assert visitor.get("map.stations") == [moved, second]
     assert np.abs(visitor.get("sheets()[2].values")).max() < 1e-3
     visitor.press("map-undo")
@@ -449,4 +519,3 @@ def test_a_real_day_becomes_stations(driver: Chrome, climate: Path, tmp_path: Pa
     assert len(stations) == 12 and "Error in the other cells" in visitor.find("map-status").text
     titles = [each.text for each in visitor.all("#map-panels figcaption")]
     assert titles[4].startswith("Elevation") and titles[5].startswith("The truth")
-    assert visitor.all("#map-plot .coast")

@@ -22,7 +22,7 @@ def demo(
 
     Args:
         out: the HTML file, which needs no server and no network.
-        data: directory of ERA5 files, as docs/era5.md describes it: the map then has real days, coasts and elevation.
+        data: directory of ERA5 files, as docs/era5.md describes it: the map then has real days and elevation.
         open_: show the page in a browser.
     """
     check_place(out)

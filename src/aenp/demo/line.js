@@ -93,7 +93,6 @@ function layout() {
 function drawLine() {
   if (!latest || byId("line").hidden) return;
   const [plot, at] = [byId("line-plot"), layout()];
-  plot.style.height = `${at.height}px`;
   const back = document.createElementNS("http://www.w3.org/2000/svg", "g");
   drawAxes(back, at);
   drawCurves(back, at);
@@ -163,6 +162,7 @@ function drawDifference(back, at) {
 /** The markers, which are kept from one drawing to the next, so that they keep the focus. */
 function drawPoints() {
   const [plot, at] = [byId("line-plot"), layout()];
+  plot.style.height = `${at.height}px`;
   const group = plot.querySelector(".points") ?? draw(plot, "g", { class: "points" });
   while (group.childElementCount > line.points.length) group.lastElementChild.remove();
   while (group.childElementCount < line.points.length) addMarker(group, group.childElementCount);

@@ -180,7 +180,7 @@ function scaleOf(sheet) {
 }
 
 function drawLand(group, sheet) {
-  const [{ cities, land, south, west, step, rows, columns }, at] = [region(), scaleOf(sheet)];
+  const [{ cities, coasts, south, west, step, rows, columns }, at] = [region(), scaleOf(sheet)];
   group.replaceChildren();
   const [north, east] = [south + step * rows, west + step * columns];
   for (let latitude = 2 * Math.ceil(south / 2); latitude < north; latitude += 2) {
@@ -190,7 +190,7 @@ function drawLand(group, sheet) {
   for (let longitude = 2 * Math.ceil(west / 2); longitude < east; longitude += 2) {
     draw(group, "path", { class: "graticule", d: `M${at.x(longitude)} 0V${sheet.clientHeight}` });
   }
-  if (land) draw(group, "path", { class: "coast", d: coastOf(land, region(), at) });
+  draw(group, "path", { class: "coast", d: coasts.map((coast) => pathOf(pixels(coast, at))).join("") });
   drawFrame(group, at);
   if (group.parentNode.id !== "map-plot") return;
   for (const [name, [latitude, longitude]] of Object.entries(cities)) {
@@ -207,25 +207,9 @@ function drawFrame(group, at) {
   draw(group, "rect", { class: "frame", x, y, width: at.x(east) - x - 1, height: at.y(south) - y - 1 });
 }
 
-/** Where the share of land crosses a half, as lines through the squares between four cells. */
-function coastOf(land, { rows, columns, south, west, step }, at) {
-  const parts = [];
-  const value = (r, c) => land[r * columns + c] - 50;
-  for (let r = 0; r + 1 < rows; r++) {
-    for (let c = 0; c + 1 < columns; c++) {
-      const corners = [[r, c], [r, c + 1], [r + 1, c + 1], [r + 1, c]];
-      const crossings = corners.flatMap(([r0, c0], i) => {
-        const [r1, c1] = corners[(i + 1) % 4];
-        const [a, b] = [value(r0, c0), value(r1, c1)];
-        if (a > 0 === b > 0) return [];
-        const way = a / (a - b);
-        return [[at.x(west + step * (c0 + way * (c1 - c0))), at.y(south + step * (r0 + way * (r1 - r0)))]];
-      });
-      for (let i = 0; i < crossings.length; i += 2) parts.push(pathOf(crossings.slice(i, i + 2)));
-    }
-  }
-  return parts.join("");
-}
+/** The pixels of a line of latitudes and longitudes in hundredths of a degree. */
+const pixels = (coast, at) =>
+  Array.from({ length: coast.length / 2 }, (_, i) => [at.x(coast[2 * i + 1] / 100), at.y(coast[2 * i] / 100)]);
 
 function drawStations() {
   const panels = byId("map-panels");

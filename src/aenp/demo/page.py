@@ -16,10 +16,11 @@ LINE = ("gp/tnp-approx", "gp/convcnp-approx")
 MAP = "era5-2d/pttnp-approx"
 WORKER = ("model.js", "gp.js", "worker.js")
 SCRIPT = ("gp.js", "ui.js", "line.js", "map.js")
-WITH_DATA = "Days and coasts: ERA5, Copernicus Climate Change Service."
+COASTS = "Coasts: Natural Earth."
+WITH_DATA = f"Days: ERA5, Copernicus Climate Change Service. {COASTS}"
 WITHOUT_DATA = (
-    "This page was written without data, so it has no coasts, no elevation and no real days; "
-    "<code>aenp demo --data DIR</code> adds them."
+    "This page was written without data, so it has no elevation and no real days; "
+    f"<code>aenp demo --data DIR</code> adds them. {COASTS}"
 )
 
 

@@ -1,17 +1,18 @@
-"""The regions of the page's map, and what a directory of data adds to them: days, coasts and elevation."""
+"""The regions of the page's map with their coasts, and what a directory of data adds to them: days and elevation."""
 
+import json
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.field_model import FieldModel
-from aenp.earth.gridded import interpolated, open_gridded
+from aenp.earth.gridded import open_gridded
 from aenp.experiments.plane import CELLS_PER_UNIT
-from aenp.experiments.temperature.effects import LAND, TOPOGRAPHY, Grid
+from aenp.experiments.temperature.effects import TOPOGRAPHY, Grid
 from aenp.experiments.temperature.grid import SPLITS, Part, Temperature
 
 DAYS = 4
@@ -80,23 +81,25 @@ def map_facts(model: FieldModel, name: str, data: Path | None) -> dict[str, Any]
 
 
 def region_facts(region: Region, data: Path | None) -> dict[str, Any]:
-    known = {**vars(region), "cities": CITIES[region.name], "days": {}}
+    known = {**vars(region), "cities": CITIES[region.name], "coasts": coasts()[region.name], "days": {}}
     if data is None:
         return known
     experiment = Temperature(data)
     part = SPLITS["italy"].tests[region.name]
     return known | {
-        "land": whole(100 * land_share(experiment.file(LAND), region.grid)),
         "elevation": whole(region.grid.elevation(experiment.file(TOPOGRAPHY))),
         "days": days_of(experiment.file(part.file), part, region.grid),
     }
 
 
-def land_share(mask: Path, grid: Grid) -> Float[ndarray, "rows columns"]:
-    """How much of the surroundings of each cell's middle is land."""
-    places = np.broadcast_arrays(grid.latitude[:, None], grid.longitude)
-    field = open_gridded(mask)
-    return interpolated(field, places[0].ravel(), places[1].ravel(), str(mask)).reshape(places[0].shape)
+def coasts() -> dict[str, list[list[int]]]:
+    """The lines of each region's coasts: latitude, longitude, latitude, … in hundredths of a degree.
+
+    Natural Earth at 1:50,000,000, which is in the public domain, without the vertices that change a line by less than
+    0.02 degrees.
+    """
+    known: dict[str, list[list[int]]] = json.loads(files("aenp.demo").joinpath("coasts.json").read_text())
+    return known
 
 
 def days_of(file: Path, part: Part, grid: Grid) -> dict[str, list[int | None]]:

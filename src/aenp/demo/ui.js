@@ -106,6 +106,8 @@ function makeMovable(marker, plot, { start, to, by, remove }) {
     const box = plot.getBoundingClientRect();
     if (moved) to(event.clientX - box.left, event.clientY - box.top);
   });
+  // The style touch-action of a shape within an svg does not keep the page from scrolling.
+  marker.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
   for (const end of ["pointerup", "pointercancel"]) {
     marker.addEventListener(end, () => {
       clearTimeout(press);
