@@ -80,6 +80,17 @@ def test_without_the_document_the_theory_is_its_tables_and_its_picture(
     assert page.count("data:image/png;base64,") == 2 == page.count("<img ")
 
 
+def test_a_report_elsewhere_shows_the_ablations_of_the_checkout(
+    scored: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "results" / "ablations" / "one"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("# Without dropout\n")
+    monkeypatch.setattr(overview, "PACKAGE", tmp_path / "src" / "aenp")
+    overview.write_overview(None, tmp_path / "elsewhere", 4, 0)
+    assert "<h2>Without dropout</h2>" in (tmp_path / "elsewhere" / "report.html").read_text()
+
+
 def test_missing_files_are_named_and_nothing_else_is_lost(
     scored: list[str], call: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -69,7 +69,7 @@ def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
                 )
             except (FileNotFoundError, Unavailable) as error:
                 skipped[experiment.name] = str(error)
-    theory, ablations = approximations(), out / "ablations"
+    theory, ablations = approximations(), _ablations_folder(out)
     every = findings([report.comparison for report in reports.values()], theory, ablations)
     summary = SUMMARY.format(
         findings="\n".join(finding.line() for finding in every), skipped=_told(skipped), budgets=_budgets(reports)
@@ -111,11 +111,17 @@ def _budgets(reports: Mapping[str, Report]) -> str:
     for name, (comparison, _) in reports.items():
         facts = [shipped()[f"{name}/{model}"] for model in comparison.models]
         minutes = [fact["minutes"] for fact in facts]
-        spread = f"{min(minutes):.0f} to {max(minutes):.0f}"
+        spread = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (min(minutes), max(minutes))))
         tests = ", ".join(f"{count:,}" for count in comparison.tasks.values())
         rows.append([name, str(len(facts)), spread, tests, str(comparison.seed)])
     header = ["experiment", "models", "minutes each", "test tasks", "seed of tests"]
     return markdown_table(header, rows)
+
+
+def _ablations_folder(out: Path) -> Path:
+    """Where the ablations are: beside the pages or, if none are there and this is a checkout, among its results."""
+    here, committed = out / "ablations", PACKAGE.parents[1] / "results" / "ablations"
+    return committed if committed.exists() and not here.exists() else here
 
 
 def _ablations(folder: Path) -> list[Section]:

@@ -40,14 +40,7 @@ small and were trained for minutes on a CPU (see *Training*), the paper's for 50
 ## Log-likelihood
 
 {loglik}
-
-## Gain from breaking the symmetry
-
-Log-likelihood of each approximate model minus that of its exact counterpart (for RelaxedConvCNP, a ConvCNP), of its
-own equivariant part, and of its family's model without symmetry.
-
-{gain}
-{seeds}
+{gain}{seeds}
 ## Log-likelihood of the context
 
 Targets are the context's own points, with their noise{no_ceiling}.
@@ -82,6 +75,15 @@ VERDICTS = """\
 Does breaking the symmetry gain what it gains in the paper? A difference counts beyond two of its standard errors.
 
 {lines}
+"""
+
+GAIN = """
+## Gain from breaking the symmetry
+
+Log-likelihood of each approximate model minus that of its exact counterpart (for RelaxedConvCNP, a ConvCNP), of its
+own equivariant part, and of its family's model without symmetry.
+
+{table}
 """
 
 NO_CEILING = ": the oracles do not repeat what they have seen, so they are not a ceiling here"
@@ -203,6 +205,11 @@ class Comparison:
                 columns.append(self._differences(test, pairs))
         return self._table(header, columns)
 
+    def gain_section(self) -> str:
+        """What breaking the symmetry gains, if any model does."""
+        breaks = any(model.symmetry == "approx" for model in self.models.values())
+        return GAIN.format(table=self.gain_table()) if breaks else ""
+
     def gain_table(self) -> str:
         header, columns = ["model"], list[Column]()
         for test, values in self.values.items():
@@ -321,7 +328,7 @@ class Comparison:
             first=self.first,
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
-            gain=self.gain_table(),
+            gain=self.gain_section(),
             seeds=seeds,
             context=self.context_table(),
             domain=_section(self.experiment.domain_remark),
@@ -404,4 +411,5 @@ def _cell(column: Column, name: str) -> str:
     mean, error = score
     if math.isnan(error):
         return "< −10" + str(round(math.log10(-mean))).translate(RAISED)
-    return f"{mean:g} ± {error:g}"
+    decimals = max(len(f"{number:g}".partition(".")[2]) for number in score)
+    return f"{mean:.{decimals}f} ± {error:g}"
