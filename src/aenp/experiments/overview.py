@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.progress import Progress
 
 from aenp._version import __version__
@@ -19,7 +18,7 @@ from aenp.evaluation.web_page import Section, web_page
 from aenp.experiments import Experiment, experiments
 from aenp.experiments.findings import findings
 from aenp.experiments.kept import PACKAGE
-from aenp.experiments.report import Report, write_report
+from aenp.experiments.report import CONSOLE, Report, write_report
 from aenp.saving import written_whole
 from aenp.shipped import shipped
 from aenp.theory.commands import Approximations, approximations, draw
@@ -57,10 +56,10 @@ known from earlier calls.
 
 def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
     """Reproduces all experiments that have data, writes `report.html` to `out`, and returns the summary as Markdown."""
-    started, console = time.monotonic(), Console(stderr=True)
+    started = time.monotonic()
     reports, skipped = dict[str, Report](), dict[str, str]()
     declared = sorted(experiments().values(), key=lambda each: each.needs_data)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=CONSOLE, transient=True, disable=not CONSOLE.is_terminal) as bar:
         for experiment in bar.track(declared, description="experiments"):
             try:
                 chosen = _with_data(experiment, data)

@@ -25,6 +25,8 @@ from aenp.shipped import shipped
 
 Column = Mapping[str, Score] | Mapping[str, Number] | Mapping[str, str]
 "Numbers by model or oracle, ours or the paper's, or what is derived from them."
+CONSOLE = Console(stderr=True)
+"Of all progress bars: only those of one console can stand below each other."
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PAGE = """\
@@ -111,8 +113,7 @@ class Comparison:
         if tasks < 1:
             raise ValueError(f"tasks must be at least 1; got {tasks}")
         self.experiment, self.models, self.seed = experiment, models, seed
-        console = Console(stderr=True)
-        with console.status("making the test tasks") if console.is_terminal else nullcontext():
+        with CONSOLE.status("making the test tasks") if CONSOLE.is_terminal else nullcontext():
             tests = experiment.tests(tasks, seed)
         for model in models.values():
             model.task(next(iter(tests.values()))[0].task)  # an unsuitable one is noticed before the oracles are scored
@@ -385,8 +386,7 @@ def _model_scores(model: NeuralProcess, strata: Sequence[Stratum], test: str, no
 
 def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
     """The strata one by one, with a progress bar on standard error."""
-    console = Console(stderr=True)
-    return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
+    return track(strata, description, console=CONSOLE, transient=True, disable=not CONSOLE.is_terminal)
 
 
 def _section(text: str) -> str:
