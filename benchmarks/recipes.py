@@ -12,7 +12,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,17 @@ class Trial:
             key: getattr(self, key) | value if isinstance(value, dict) else value for key, value in changes.items()
         }
         return replace(self, **merged)
+
+
+def shipped(experiment: str, symmetry: Symmetry, **options: Any) -> Trial:
+    """The PTTNP of an experiment as it is shipped, but for the number of steps and these options."""
+    setup = experiment_class(experiment).setups["cpu"]["pttnp"]
+    recipe = {name: value for name, value in asdict(setup.recipe).items() if name != "steps"}
+    more = setup.approx if symmetry == "approx" else {}
+    targets = setup.tasks["num_targets"]
+    return Trial(
+        experiment, "pttnp", symmetry, {**setup.options, **more, **options}, setup.fixed_inputs, recipe, targets
+    )
 
 
 def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -> dict[str, Any]:
@@ -247,6 +258,7 @@ line = Trial(
 )
 line_none = replace(line, symmetry="none", options=TNP)
 
+SYMMETRIES: tuple[Symmetry, ...] = ("exact", "approx")
 TRIALS = {
     "era5-2d/convcnp-approx: first": conv,
     "era5-2d/convcnp-approx: centred": conv.but(options=CENTRED),
@@ -319,6 +331,12 @@ TRIALS |= {
     "era5-2d/pttnp-none: 16 waves, Muon": replace(
         tokens, symmetry="none", options=SMALL_PTTNP | CENTRED | {"fourier": 16}
     ).but(recipe=MUON),
+}
+TRIALS |= {
+    f"{experiment}/pttnp-{symmetry}: shipped{end}": shipped(experiment, symmetry, **options)
+    for experiment in ("era5-2d", "smoke")
+    for symmetry in SYMMETRIES
+    for end, options in (("", {}), (", grid", ON_GRID))
 }
 
 if __name__ == "__main__":

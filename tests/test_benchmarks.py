@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,9 @@ from benchmarks.speed import KINDS, random_task
 import aenp
 import tiny
 from aenp.earth.field_model import FieldModel
+from aenp.experiments import experiment_class
+from aenp.models import make
+from aenp.training import Recipe
 from conftest import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +78,16 @@ def test_recipes_are_compared_on_validation_tasks(tmp_path: Path, monkeypatch: p
     assert [row[0] for row in rows] == list(trials)
     for row, result in zip(rows, results, strict=True):
         assert float(row[4].split(" ±")[0]) == pytest.approx(sum(result["full"]) / len(result["full"]), abs=1e-4)
+
+
+@pytest.mark.parametrize("experiment", ["era5-2d", "smoke"])
+def test_tokens_on_a_grid_are_compared_with_the_shipped_model_at_its_settings(experiment: str) -> None:
+    shipped, grid = (recipes.TRIALS[f"{experiment}/pttnp-exact: shipped{end}"] for end in ("", ", grid"))
+    assert replace(grid, options=shipped.options) == shipped
+    assert grid.options == {**shipped.options, **recipes.ON_GRID}
+    recipe = experiment_class(experiment).setups["cpu"]["pttnp"].recipe
+    assert Recipe(steps=recipe.steps, **shipped.recipe) == recipe
+    assert [make("pttnp", "exact", 2, 1, None, **each.options).on_grid for each in (shipped, grid)] == [False, True]
 
 
 def test_the_fewest_minutes_to_a_goal_are_a_record() -> None:

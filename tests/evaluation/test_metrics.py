@@ -194,6 +194,16 @@ def test_a_model_is_as_equivariant_as_its_deviation_from_its_equivariant_part(
             assert (found <= sums + 1e-4).all() and found.max() <= 2 * largest + 1e-4
 
 
+@pytest.mark.parametrize(("name", "group"), [("tnp", Euclidean(2)), ("convcnp", Euclidean(2)), ("convcnp", D(8))])
+def test_the_bound_does_not_hold_for_a_group_to_which_the_model_is_not_equivariant(name: str, group: Group) -> None:
+    """Fixed inputs that end far away deviate by nothing here, and still predictions do not turn with the data."""
+    model, task = small_model(name, [(90.0, 91.0)] * 2), random_task(2)
+    distances = equivariance_distances(model, task, group, 2, 6, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert not any(deviation.any() for deviation in deviations(model, task, 2))
+    assert distances.mean.max() > 0.01
+
+
 def deviations(model: NeuralProcess, task: Task, p: int) -> Distances:
     """Those of the full prediction from the equivariant part, of means and of standard deviations."""
     both = model.symmetry_breaking(task)

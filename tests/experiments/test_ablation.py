@@ -87,6 +87,24 @@ def lines() -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
+def test_an_ablation_of_the_line_takes_its_minutes_once(
+    call: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a few seconds for each run, with the paper's scores and the oracles; a second call only writes the page."""
+    monkeypatch.chdir(tmp_path)
+    words = ("ablate", "fixed-inputs", "gp", "--models", "tnp,convcnp", "--num", 1, "--seeds", 0, "--minutes", 0.2)
+    printed = call(*words, "--threads", 1, "--tasks", 64)
+    out = Path("results", "ablations", "gp-fixed-inputs")
+    results, page = (out / "results.jsonl").read_text(), (out / "README.md").read_text()
+    rows = [line for line in printed.splitlines() if line.startswith(("| tnp | 1 |", "| convcnp | 1 |"))]
+    assert [row.rsplit("|", 4)[-4].strip() for row in rows] == ["-0.409", "-0.451"], printed
+    assert "**A small budget**: 0.2 minutes" in page and "| Bayes-optimal |" in page
+    monkeypatch.setattr(ablation, "train_model", None)
+    assert call(*words, "--threads", 1, "--tasks", 64) == printed
+    assert (out / "results.jsonl").read_text() == results
+
+
 def test_runs_that_are_done_are_not_repeated(call: Callable[..., str], trained: list[bool]) -> None:
     """A further seed trains its own runs alone, another budget all of them, and the test tasks are those asked for."""
     table = call(*WORDS, "--num", "0,2", "--seeds", "0")

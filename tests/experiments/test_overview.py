@@ -1,5 +1,6 @@
 """The report of everything: it is complete, says what was skipped, and goes on where it was stopped."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -78,6 +79,26 @@ def test_without_the_document_the_theory_is_its_tables_and_its_picture(
     page = (tmp_path / "report.html").read_text()
     assert "<h2>The theory</h2>" in page and "<td>0.25</td>" in page
     assert page.count("data:image/png;base64,") == 2 == page.count("<img ")
+
+
+def test_a_report_elsewhere_shows_the_ablations_of_the_checkout(
+    scored: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "results" / "ablations" / "one"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("# Without dropout\n")
+    monkeypatch.setattr(overview, "PACKAGE", tmp_path / "src" / "aenp")
+    overview.write_overview(None, tmp_path / "elsewhere", 4, 0)
+    assert "<h2>Without dropout</h2>" in (tmp_path / "elsewhere" / "report.html").read_text()
+
+
+def test_the_progress_of_a_model_stands_below_that_of_the_experiments(
+    scored: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    overview.write_overview(None, tmp_path, 4, 0)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert re.search(r"experiments [^\r\n]*\n[^\r\n]*TNP \(T~\), in distribution", plain)
 
 
 def test_missing_files_are_named_and_nothing_else_is_lost(

@@ -129,9 +129,23 @@ def test_scores_of_the_context_are_shown_for_every_test_set_beside_the_papers() 
     compared = evaluation(("tnp", "approx"))
     context = rows(compared.context_table())
     assert context["model"] == ["here", "paper", "there"]
-    assert (context["ground truth"][1], context["TNP (T~)"][1]) == ("3 ± 0.3", "3.5 ± 0.3")
+    assert (context["ground truth"][1], context["TNP (T~)"][1]) == ("3.0 ± 0.3", "3.5 ± 0.3")
     for test, cell in zip(("here", "there"), context["TNP (T~)"][::2], strict=True):
         assert cell == str(Score.of(compared.values[test]["tnp-approx"]["context_loglik"]))
+
+
+@pytest.mark.parametrize(
+    ("number", "printed"), [((-0.5, 0.004), "-0.500 ± 0.004"), ((-1.3734, 0.002), "-1.3734 ± 0.002")]
+)
+def test_the_papers_numbers_have_the_decimals_of_its_tables(number: tuple[float, float], printed: str) -> None:
+    compared = evaluation(("tnp", "exact"))
+    compared.experiment.paper = {"here": {"tnp-exact": number}}  # type: ignore[misc]
+    assert rows(compared.loglik_table())["TNP (T)"][1] == printed
+
+
+def test_without_approximate_models_there_is_no_gain_to_tell() -> None:
+    assert evaluation(("tnp", "exact"), ("cnp", "none")).gain_section() == ""
+    assert "| TNP (T~) |" in evaluation(("tnp", "exact"), ("tnp", "approx")).gain_section()
 
 
 def test_a_bound_in_the_paper_is_shown_as_one_and_is_worse_than_any_score() -> None:

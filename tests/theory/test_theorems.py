@@ -71,6 +71,11 @@ def test_a_grid_without_a_middle_frequency_is_refused(points: int) -> None:
         places(points)
 
 
+def shift(points: int) -> np.ndarray:
+    """The operator that rotates by three places."""
+    return np.roll(np.eye(points), 3, axis=0)
+
+
 def equivariant_linear() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return linear_approximation(random_functions(POINTS), 4).equivariant
 
@@ -130,11 +135,20 @@ def test_errors_of_a_compact_operator_fall_below_the_bound() -> None:
 
 
 @pytest.mark.parametrize("points", [33, 129])
-def test_errors_of_multiplication_do_not_fall(points: int) -> None:
+@pytest.mark.parametrize("make", [multiplication, shift])
+def test_errors_of_operators_that_are_not_compact_do_not_fall(make: Callable[[int], np.ndarray], points: int) -> None:
     """Up to half of all waves, on any grid, the error is the operator's own norm."""
-    operator = multiplication(points)
+    operator = make(points)
     for row in linear_rows(operator, (1, points // 4, points // 2)):
         assert row.error == pytest.approx(operator_norm(operator), rel=0.02)
+
+
+def test_errors_of_a_kernel_with_a_jump_fall_slowly_and_below_the_bound() -> None:
+    """(T f)(x) = ∫₀ˣ f is compact, but its kernel is not smooth: errors fall as n^{-1/2} or faster."""
+    x, sizes = places(129), (1, 4, 16, 64)
+    rows = linear_rows((x <= x[:, None]) / len(x), sizes)
+    assert all(row.error <= row.bound for row in rows)
+    assert all(before.error / 4 < after.error < before.error / 2**0.5 for before, after in pairwise(rows))
 
 
 def test_the_smoothed_root_is_hoelder_continuous_and_not_linear() -> None:
@@ -174,11 +188,27 @@ def test_beyond_all_lattice_points_theorem_3_gives_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "width", "told"), [(2, 1.0, "odd"), (9, 0.1, "smaller n or a larger"), (1, 0.0, "positive")]
+    ("n", "width", "told"),
+    [(2, 1.0, "odd"), (9, 0.1, "smaller n or a larger"), (1, 0.0, "positive"), (1, np.inf, "finite")],
 )
 def test_lattices_that_cannot_be_made_are_refused(n: int, width: float, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         nonlinear_approximation(root(), POINTS, n, radius=1, width=width)
+
+
+@pytest.mark.parametrize("n", [0, -1, POINTS + 1])
+def test_no_more_functions_than_the_basis_has(n: int) -> None:
+    with pytest.raises(ValueError, match=f"n must be between 1 .* {POINTS}; got {n}"):
+        linear_approximation(np.eye(POINTS), n)
+
+
+def test_a_nonlinear_operator_knows_one_function_at_a_time() -> None:
+    """T(f) = S |f − ∫f|, written for one function, which it could not tell from others in rows of a matrix."""
+    linear = smoothing(POINTS, 0.2, 0.1)
+    made = nonlinear_approximation(lambda f: linear @ np.abs(f - f.mean()), POINTS, 3, radius=1, width=1)
+    a, t = made.fixed_inputs[::2], made.fixed_inputs[1::2]
+    every = np.abs(a - a.mean(axis=1, keepdims=True)) @ linear.T
+    np.testing.assert_allclose(t, project(every, 3), atol=1e-12)
 
 
 def test_the_theory_needs_no_torch() -> None:

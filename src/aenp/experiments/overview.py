@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.progress import Progress
 
 from aenp._version import __version__
@@ -19,7 +18,7 @@ from aenp.evaluation.web_page import Section, web_page
 from aenp.experiments import Experiment, experiments
 from aenp.experiments.findings import findings
 from aenp.experiments.kept import PACKAGE
-from aenp.experiments.report import Report, write_report
+from aenp.experiments.report import CONSOLE, Report, write_report
 from aenp.saving import written_whole
 from aenp.shipped import shipped
 from aenp.theory.commands import Approximations, approximations, draw
@@ -57,10 +56,10 @@ known from earlier calls.
 
 def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
     """Reproduces all experiments that have data, writes `report.html` to `out`, and returns the summary as Markdown."""
-    started, console = time.monotonic(), Console(stderr=True)
+    started = time.monotonic()
     reports, skipped = dict[str, Report](), dict[str, str]()
     declared = sorted(experiments().values(), key=lambda each: each.needs_data)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=CONSOLE, transient=True, disable=not CONSOLE.is_terminal) as bar:
         for experiment in bar.track(declared, description="experiments"):
             try:
                 chosen = _with_data(experiment, data)
@@ -69,7 +68,7 @@ def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
                 )
             except (FileNotFoundError, Unavailable) as error:
                 skipped[experiment.name] = str(error)
-    theory, ablations = approximations(), out / "ablations"
+    theory, ablations = approximations(), _ablations_folder(out)
     every = findings([report.comparison for report in reports.values()], theory, ablations)
     summary = SUMMARY.format(
         findings="\n".join(finding.line() for finding in every), skipped=_told(skipped), budgets=_budgets(reports)
@@ -111,11 +110,17 @@ def _budgets(reports: Mapping[str, Report]) -> str:
     for name, (comparison, _) in reports.items():
         facts = [shipped()[f"{name}/{model}"] for model in comparison.models]
         minutes = [fact["minutes"] for fact in facts]
-        spread = f"{min(minutes):.0f} to {max(minutes):.0f}"
+        spread = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (min(minutes), max(minutes))))
         tests = ", ".join(f"{count:,}" for count in comparison.tasks.values())
         rows.append([name, str(len(facts)), spread, tests, str(comparison.seed)])
     header = ["experiment", "models", "minutes each", "test tasks", "seed of tests"]
     return markdown_table(header, rows)
+
+
+def _ablations_folder(out: Path) -> Path:
+    """Where the ablations are: beside the pages or, if none are there and this is a checkout, among its results."""
+    here, committed = out / "ablations", PACKAGE.parents[1] / "results" / "ablations"
+    return committed if committed.exists() and not here.exists() else here
 
 
 def _ablations(folder: Path) -> list[Section]:

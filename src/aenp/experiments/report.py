@@ -25,6 +25,8 @@ from aenp.shipped import shipped
 
 Column = Mapping[str, Score] | Mapping[str, Number] | Mapping[str, str]
 "Numbers by model or oracle, ours or the paper's, or what is derived from them."
+CONSOLE = Console(stderr=True)
+"Of all progress bars: only those of one console can stand below each other."
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PAGE = """\
@@ -40,14 +42,7 @@ small and were trained for minutes on a CPU (see *Training*), the paper's for 50
 ## Log-likelihood
 
 {loglik}
-
-## Gain from breaking the symmetry
-
-Log-likelihood of each approximate model minus that of its exact counterpart (for RelaxedConvCNP, a ConvCNP), of its
-own equivariant part, and of its family's model without symmetry.
-
-{gain}
-{seeds}
+{gain}{seeds}
 ## Log-likelihood of the context
 
 Targets are the context's own points, with their noise{no_ceiling}.
@@ -84,6 +79,15 @@ Does breaking the symmetry gain what it gains in the paper? A difference counts 
 {lines}
 """
 
+GAIN = """
+## Gain from breaking the symmetry
+
+Log-likelihood of each approximate model minus that of its exact counterpart (for RelaxedConvCNP, a ConvCNP), of its
+own equivariant part, and of its family's model without symmetry.
+
+{table}
+"""
+
 NO_CEILING = ": the oracles do not repeat what they have seen, so they are not a ceiling here"
 
 
@@ -109,8 +113,7 @@ class Comparison:
         if tasks < 1:
             raise ValueError(f"tasks must be at least 1; got {tasks}")
         self.experiment, self.models, self.seed = experiment, models, seed
-        console = Console(stderr=True)
-        with console.status("making the test tasks") if console.is_terminal else nullcontext():
+        with CONSOLE.status("making the test tasks") if CONSOLE.is_terminal else nullcontext():
             tests = experiment.tests(tasks, seed)
         for model in models.values():
             model.task(next(iter(tests.values()))[0].task)  # an unsuitable one is noticed before the oracles are scored
@@ -202,6 +205,11 @@ class Comparison:
                 pairs = {oracle: (v["loglik"], values["loglik"]) for oracle, v in oracles.items()}
                 columns.append(self._differences(test, pairs))
         return self._table(header, columns)
+
+    def gain_section(self) -> str:
+        """What breaking the symmetry gains, if any model does."""
+        breaks = any(model.symmetry == "approx" for model in self.models.values())
+        return GAIN.format(table=self.gain_table()) if breaks else ""
 
     def gain_table(self) -> str:
         header, columns = ["model"], list[Column]()
@@ -321,7 +329,7 @@ class Comparison:
             first=self.first,
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
-            gain=self.gain_table(),
+            gain=self.gain_section(),
             seeds=seeds,
             context=self.context_table(),
             domain=_section(self.experiment.domain_remark),
@@ -378,8 +386,7 @@ def _model_scores(model: NeuralProcess, strata: Sequence[Stratum], test: str, no
 
 def _watch(strata: Iterable[Stratum], description: str) -> Iterable[Stratum]:
     """The strata one by one, with a progress bar on standard error."""
-    console = Console(stderr=True)
-    return track(strata, description, console=console, transient=True, disable=not console.is_terminal)
+    return track(strata, description, console=CONSOLE, transient=True, disable=not CONSOLE.is_terminal)
 
 
 def _section(text: str) -> str:
@@ -404,4 +411,5 @@ def _cell(column: Column, name: str) -> str:
     mean, error = score
     if math.isnan(error):
         return "< −10" + str(round(math.log10(-mean))).translate(RAISED)
-    return f"{mean:g} ± {error:g}"
+    decimals = max(len(f"{number:g}".partition(".")[2]) for number in score)
+    return f"{mean:.{decimals}f} ± {error:g}"

@@ -54,7 +54,10 @@ def linear_approximation(operator: Float[ndarray, "points points"], n: int) -> A
         >>> approximation.fixed_inputs.shape, np.allclose(approximation(basis(9)[1]), basis(9)[1])
         ((10, 9), True)
     """
-    e = basis(len(operator))[:n]
+    points = len(operator)
+    if not 1 <= n <= points:
+        raise ValueError(f"n must be between 1 and the number of functions in the basis, {points}; got {n}")
+    e = basis(points)[:n]
     return Approximation(_sum_of_projections, _in_turn(e @ operator, e))
 
 
@@ -64,7 +67,7 @@ def _sum_of_projections(f: Function, fixed_inputs: FixedFunctions) -> Function:
 
 
 def nonlinear_approximation(
-    operator: Callable[[FixedFunctions], FixedFunctions], points: int, n: int, radius: float, width: float
+    operator: Callable[[Function], Function], points: int, n: int, radius: float, width: float
 ) -> Approximation:
     """Theorem 3: the mean of t_i = P_n T(a_i) over the a_i near P_n f, weighted by how near they are.
 
@@ -72,7 +75,7 @@ def nonlinear_approximation(
     `width` of P_n f wherever ‖f‖ ≤ radius.
 
     Args:
-        operator: T, of functions in rows.
+        operator: T, of the values of a function.
         points: number of places at which functions are given.
         n: dimension of the lattice; odd, so that rotations map the span to itself, which is condition (∗).
         radius: the largest norm M of functions to approximate T for.
@@ -88,7 +91,7 @@ def nonlinear_approximation(
     if n < 1 or n % 2 == 0 or n > points:
         raise ValueError(f"n must be odd, so that rotations map the first n waves to each other; got {n} of {points}")
     a = lattice(n, radius, width) @ basis(points)[:n]
-    t = project(operator(a), n)
+    t = project(np.stack([operator(each) for each in a]), n)
 
     def mean_of_near(f: Function, fixed_inputs: FixedFunctions) -> Function:
         a, t = fixed_inputs[::2], fixed_inputs[1::2]
@@ -100,8 +103,8 @@ def nonlinear_approximation(
 
 def lattice(n: int, radius: float, width: float) -> Float[ndarray, "count n"]:
     """The points with coordinates j·h/√(2n), without those too far away to count for a function of norm ≤ radius."""
-    if not (radius > 0 and width > 0):
-        raise ValueError(f"radius and width must be positive; got {radius} and {width}")
+    if not (0 < radius < math.inf and 0 < width < math.inf):
+        raise ValueError(f"radius and width must be positive and finite; got {radius} and {width}")
     spacing = width / math.sqrt(2 * n)
     steps = math.ceil(radius / spacing)
     if (1 + 2 * steps) ** n > LARGEST:
