@@ -121,8 +121,10 @@ function makeMovable(marker, plot, { start, to, by, remove }) {
     if (!step && event.key !== "Delete" && event.key !== "Backspace") return;
     event.preventDefault();
     start();
-    if (step) by(...step.map((value) => value * (event.shiftKey ? 5 : 1)));
-    else remove();
+    if (step) return by(...step.map((value) => value * (event.shiftKey ? 5 : 1)));
+    const group = marker.parentNode;
+    remove();
+    if (!marker.isConnected) group.lastElementChild?.focus();
   });
 }
 
