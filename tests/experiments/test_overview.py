@@ -96,6 +96,7 @@ def test_the_progress_of_a_model_stands_below_that_of_the_experiments(
     scored: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(report.CONSOLE, "is_interactive", True)
     overview.write_overview(None, tmp_path, 4, 0)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
     assert re.search(r"experiments [^\r\n]*\n[^\r\n]*TNP \(T~\), in distribution", plain)
