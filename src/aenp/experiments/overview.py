@@ -19,6 +19,7 @@ from aenp.experiments import Experiment, experiments
 from aenp.experiments.findings import findings
 from aenp.experiments.kept import PACKAGE
 from aenp.experiments.report import CONSOLE, Report, write_report
+from aenp.experiments.seeds import ablations_folder, pairs_of
 from aenp.saving import written_whole
 from aenp.shipped import shipped
 from aenp.theory.commands import Approximations, approximations, draw
@@ -33,9 +34,10 @@ repeated training. Where only some of the comparisons are as in the paper, a fin
 
 {findings}
 {skipped}
-## Budgets
+## Budgets and seeds
 
-Our models are small and were trained for minutes on one CPU core each; the paper's were trained on a GPU.
+Our models are small and were trained for minutes on one CPU core each; the paper's were trained on a GPU. Pairs of an
+exact and an approximate model were trained again with other seeds, for a shorter time.
 
 {budgets}
 """
@@ -68,10 +70,10 @@ def write_overview(data: Path | None, out: Path, tasks: int, seed: int) -> str:
                 )
             except (FileNotFoundError, Unavailable) as error:
                 skipped[experiment.name] = str(error)
-    theory, ablations = approximations(), _ablations_folder(out)
+    theory, ablations = approximations(), ablations_folder(out)
     every = findings([report.comparison for report in reports.values()], theory, ablations)
     summary = SUMMARY.format(
-        findings="\n".join(finding.line() for finding in every), skipped=_told(skipped), budgets=_budgets(reports)
+        findings="\n".join(finding.line() for finding in every), skipped=_told(skipped), budgets=_budgets(reports, out)
     )
     minutes = (time.monotonic() - started) / 60
     sections = [
@@ -104,7 +106,7 @@ def _told(skipped: Mapping[str, str]) -> str:
     return "\n".join(["", "**Skipped**, and so not part of these verdicts:", "", *lines, ""]) if lines else ""
 
 
-def _budgets(reports: Mapping[str, Report]) -> str:
+def _budgets(reports: Mapping[str, Report], results: Path) -> str:
     """For each experiment its models, how long they were trained, and on how many tasks they were tested."""
     rows = []
     for name, (comparison, _) in reports.items():
@@ -112,15 +114,10 @@ def _budgets(reports: Mapping[str, Report]) -> str:
         minutes = [fact["minutes"] for fact in facts]
         spread = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (min(minutes), max(minutes))))
         tests = ", ".join(f"{count:,}" for count in comparison.tasks.values())
-        rows.append([name, str(len(facts)), spread, tests, str(comparison.seed)])
-    header = ["experiment", "models", "minutes each", "test tasks", "seed of tests"]
+        seeds = {line["settings"].get("seed", 0) for line in pairs_of(results, name)}
+        rows.append([name, str(len(facts)), spread, str(len(seeds) or 1), tests, str(comparison.seed)])
+    header = ["experiment", "models", "minutes each", "seeds of pairs", "test tasks", "seed of tests"]
     return markdown_table(header, rows)
-
-
-def _ablations_folder(out: Path) -> Path:
-    """Where the ablations are: beside the pages or, if none are there and this is a checkout, among its results."""
-    here, committed = out / "ablations", PACKAGE.parents[1] / "results" / "ablations"
-    return committed if committed.exists() and not here.exists() else here
 
 
 def _ablations(folder: Path) -> list[Section]:

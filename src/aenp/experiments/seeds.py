@@ -8,6 +8,7 @@ from typing import Any
 
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.experiment import exact_counterpart, key
+from aenp.experiments.kept import PACKAGE
 
 Line = Mapping[str, Any]
 "What is known of a run of an ablation: its settings and its scores."
@@ -35,17 +36,28 @@ def common(line: Line, *varied: str) -> str:
     return json.dumps([tests, settings], sort_keys=True)
 
 
+def ablations_folder(results: Path) -> Path:
+    """Where the ablations are: beside the pages or, if none are there and this is a checkout, among its results."""
+    here, committed = results / "ablations", PACKAGE.parents[1] / "results" / "ablations"
+    return committed if committed.exists() and not here.exists() else here
+
+
+def pairs_of(results: Path, experiment: str) -> list[dict[str, Any]]:
+    """The runs of the pairs that `aenp ablate symmetry` has trained last with one budget."""
+    file = ablations_folder(results) / f"{experiment}-symmetry" / "results.jsonl"
+    lines = [line for line in lines_of(file) if line["settings"]]
+    return [line for line in lines if common(line, "model") == common(lines[-1], "model")]
+
+
 def seeds_section(results: Path, experiment: str, label: Callable[[str], str]) -> str:
-    """A table of the pairs that `aenp ablate symmetry` has trained last; nothing if it has trained none.
+    """A table of the pairs of models with several seeds; nothing if there are none.
 
     Args:
         results: the directory of all results.
         experiment: name of the experiment.
         label: how a model such as tnp-approx is called in the table.
     """
-    file = results / "ablations" / f"{experiment}-symmetry" / "results.jsonl"
-    lines = [line for line in lines_of(file) if line["settings"]]
-    lines = [line for line in lines if common(line, "model") == common(lines[-1], "model")]
+    lines = pairs_of(results, experiment)
     runs = {_which(line): line["scores"] for line in lines}
     tests = list(lines[-1]["scores"]) if lines else []
     rows = []
