@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Distribution, Laplace, MixtureSameFamily, MultivariateNormal, Normal
 
-from aenp import RCNP, TNP, Bounded, ConvCNP, FixedInputs, NonNegative
+from aenp import CNP, RCNP, TNP, Bounded, ConvCNP, FixedInputs, NonNegative
 from aenp.data import GibbsTasks
 from aenp.distributions import CensoredNormal
 from aenp.evaluation.metrics import (
@@ -202,6 +202,30 @@ def test_the_bound_does_not_hold_for_a_group_to_which_the_model_is_not_equivaria
     with torch.no_grad():
         assert not any(deviation.any() for deviation in deviations(model, task, 2))
     assert distances.mean.max() > 0.01
+
+
+class Places(CNP):
+    """A model that predicts where a target is: its error is the shift itself."""
+
+    def forward(self, task: Task) -> Distribution:
+        return Normal(task.xt.sum(-1, keepdim=True), torch.ones_like(task.xt[..., :1]))
+
+    def symmetry_breaking(self, task: Task) -> Predictions:
+        return Predictions(self(task), self(task))
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("p", [1, 2])
+def test_distances_of_a_model_of_places_are_the_shifts(p: int, scale: float) -> None:
+    task, samples = random_task(2), 5
+    found = equivariance_distances(
+        Places(2, 1), task, Translation(2), p, samples, scale, torch.Generator().manual_seed(1)
+    )
+    generator = torch.Generator().manual_seed(1)
+    shifts = torch.stack([Translation(2).sample(scale, generator).offset.sum().abs() for _ in range(samples)])
+    size = task.xt.sum(-1).norm(p, dim=1) / task.xt.shape[1] ** (1 / p)
+    torch.testing.assert_close(found.mean.double(), shifts[:, None].double() / size, rtol=1e-4, atol=1e-6)
+    assert not found.stddev.any()
 
 
 def deviations(model: NeuralProcess, task: Task, p: int) -> Distances:
