@@ -200,13 +200,15 @@ def draw(results: Sequence[Mapping[str, Any]], file: Path) -> None:
     """The CRPS of every method in every case, with two standard errors."""
     methods = list(dict.fromkeys(method for result in results for method in result["scores"]))
     figure, axis = pyplot.subplots(figsize=(8, 1.2 + 0.35 * len(results)), layout="constrained")
-    greys = iter(("0.75", "0.55", "tab:orange", "tab:red", "tab:brown"))
+    others = iter(("0.75", "0.55", "tab:orange", "tab:red", "tab:brown"))
     for method in methods:
         rows = [number for number, result in enumerate(results) if method in result["scores"]]
         scores = [results[number]["scores"][method] for number in rows]
         errors = [2 * score["crps_se"] for score in scores]
-        colour = COLOURS.get(method) or next(greys)
-        axis.errorbar([score["crps"] for score in scores], rows, xerr=errors, fmt="o", color=colour, label=method)
+        colour = COLOURS.get(method) or next(others)
+        above = 3 if method == "model" else 2
+        x = [score["crps"] for score in scores]
+        axis.errorbar(x, rows, xerr=errors, fmt="o", color=colour, label=method, zorder=above)
     axis.set_yticks(range(len(results)), ["{case}, {minutes:g} min".format(**result) for result in results])
     axis.invert_yaxis()
     axis.set(xlabel="CRPS [K], ± 2 standard errors")
