@@ -93,3 +93,8 @@ def test_wide_regions_are_seen_in_tiles_as_predictions_are() -> None:
 def test_impossible_numbers_raise() -> None:
     with pytest.raises(ValueError, match="number must be from 1 to 2, the number of candidates; got 3"):
         gp_model().suggest(drawn(1, 5), {"latitude": [42.0], "longitude": [0.0, 1.0]}, 3)
+
+
+def test_a_station_may_be_suggested_where_there_is_one() -> None:
+    context = drawn(1, 5).drop(columns="time")
+    assert len(gp_model().suggest(context, context, 5)) == 5
