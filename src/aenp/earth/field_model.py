@@ -25,7 +25,7 @@ from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import SLACK, Nodes, beside, node_on
 from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, open_places
-from aenp.earth.points import PointsLike, joined, open_points
+from aenp.earth.points import PointsLike, check_units, joined, open_points
 from aenp.earth.prediction import Context, Outputs, Predictor, outputs_of
 from aenp.earth.sources import NoSuchVariable, NoValues, Period, converted, describe
 from aenp.process import NeuralProcess
@@ -364,7 +364,8 @@ class FieldModel(Configured, nn.Module):
 
     def _several(self, context: PointsLike, names: Sequence[str | None]) -> pd.DataFrame:
         """The observations of several variables, of which at least one was observed."""
-        variables, found = self.frame.variables, {}
+        variables = self.frame.variables
+        found: dict[str, pd.DataFrame] = {}
         chosen = [each.name for each in variables] if names == [None] else list(names)
         if len(chosen) != len(variables):
             raise ValueError(
@@ -382,6 +383,7 @@ class FieldModel(Configured, nn.Module):
                 continue
             if names == [None] and table.attrs["name"] in set(self.columns) - {expected.name}:
                 continue  # alike in name, but another of the variables
+            check_units(context, [*found, expected.name])
             found[expected.name] = self._in_units(table, expected, context)
         if not found:
             raise ValueError(
