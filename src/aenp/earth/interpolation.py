@@ -75,9 +75,6 @@ def interpolate(
     model = around(observed)
     where = grid_over(model.frame) if target is None else target
     result = model.predict(observed, where, "value", None, progress, quantiles, samples, seed)
-    if not result.chunks and not result["in_domain"].any():
-        box = ", ".join(f"{name} {axis.low:.4g} to {axis.high:.4g}" for name, axis in model.frame.axes.items())
-        warnings.warn(f"no place of the target is within the observations, {box}; check the degrees", stacklevel=2)
     return result.drop_vars(["equivariant_mean", "local_effect"])
 
 
