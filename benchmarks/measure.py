@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 
-def interleaved_times(steps: Mapping[str, Callable[[], Any]], seconds: float = 15.0) -> dict[str, float]:
+def interleaved_times(
+    steps: Mapping[str, Callable[[], Any]], seconds: float = 15.0, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """The median time of each step, all run in turn, so that other load on the machine affects them alike."""
     for step in steps.values():
         step()
@@ -19,9 +21,9 @@ def interleaved_times(steps: Mapping[str, Callable[[], Any]], seconds: float = 1
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(next(iter(times.values()))) < 3:
         for name, step in steps.items():
-            start = time.perf_counter()
+            start = clock()
             step()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 
 import torch
 import tyro
@@ -53,7 +54,9 @@ def main(
     torch.set_num_threads(1)
     draw = samplers(aenp.pretrained(model), samples, points)
     typical = GibbsTasks(num_targets=targets, num_context=(32, 32)).batch(1, 0, SEED)
-    times = interleaved_times({name: lambda each=each: each(typical) for name, each in draw.items()}, seconds)
+    times = interleaved_times(
+        {name: lambda each=each: each(typical) for name, each in draw.items()}, seconds, process_time
+    )
     scored = [GibbsTasks(num_targets=targets).batch(1, index, SEED) for index in range(tasks)]
     scores = {}
     for name, each in draw.items():
@@ -80,9 +83,9 @@ def main(
 
 Written by `python -m benchmarks.sampling`: {machine()}.
 
-{samples} samples of {targets} targets from `{model}`, on one core, timed for a context of 32 points. Energy score
-and variogram score, smaller is better, are means over {tasks} tasks of the Gibbs experiment. The plain chain draws one
-target after another in random order. Differences are to the plain chain on the same tasks.
+{samples} samples of {targets} targets from `{model}`, in processor time of one core, for a context of 32 points.
+Energy score and variogram score, smaller is better, are means over {tasks} tasks of the Gibbs experiment. The plain
+chain draws one target after another in random order. Differences are to the plain chain on the same tasks.
 
 {markdown_table(HEADER, rows)}
 """

@@ -29,16 +29,19 @@ HISTORY = 15
 "Kriging learns from every so many days of the years before."
 HEADER = ["run", "model", "steps", "stations", "part", "RMSE [K]", "log-likelihood", "coverage of 90 %"]
 PLACE = ["latitude", "longitude"]
+COORDINATES = {"tmean_gsod": ("lat", "lon"), "t2m_era5": ("era_lat", "era_lon")}
+"Where the values of each variable are."
 
 
-def stations(file: Path) -> pd.DataFrame:
-    """The daily means in the box, a row for each observation."""
-    data = open_dataset(file)
+def stations(file: Path, variable: str = "tmean_gsod") -> pd.DataFrame:
+    """The daily means in the box, a row for each observation: of stations or, of ERA5, of the nodes nearest to them."""
+    data, (latitude, longitude) = open_dataset(file), COORDINATES[variable]
     south, north, west, east = BOX
-    inside = (data["lat"] >= south) & (data["lat"] <= north) & (data["lon"] >= west) & (data["lon"] <= east)
-    values = data["tmean_gsod"].isel(point=np.flatnonzero(inside)).transpose("time", "point")
+    y, x = data[latitude], data[longitude]
+    inside = (y >= south) & (y <= north) & (x >= west) & (x <= east)
+    values = data[variable].isel(point=np.flatnonzero(inside)).transpose("time", "point")
     day, point = np.nonzero(np.isfinite(values.values))
-    where = {"latitude": values["lat"].values[point], "longitude": values["lon"].values[point]}
+    where = {"latitude": values[latitude].values[point], "longitude": values[longitude].values[point]}
     return pd.DataFrame({"time": values["time"].values[day], **where, "t": values.values[day, point]})
 
 

@@ -279,19 +279,34 @@ def test_stations_given_a_reanalysis_are_scored_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_fitted_models_are_scored_beside_kriging(tmp_path: Path) -> None:
-    """In their region and another, once each; the slope left of the elevation is that of the errors."""
+def test_fitted_models_are_scored_beside_kriging(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In their region and another, once each, and with windows of time; what is done is not repeated."""
     tiny.write_all(tmp_path)
-    for _ in range(2):
-        validation.main(
-            tmp_path, ("Italy → UK, exact, elevation", "stations, anomalies"), minutes=1e-3, tasks=2, out=tmp_path
-        )
+    cases = ("Italy → UK, exact, elevation", "stations, anomalies", "2010, two days")
+    for names in (cases[:1], cases):
+        validation.main(tmp_path, names, minutes=1e-3, tasks=2, out=tmp_path)
+    assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if " of " in line[:12]] == [
+        "Italy → UK, exact, elevation",
+        "stations, anomalies",
+        "2010, two days",
+    ]
+    assert len((tmp_path / "validation.jsonl").read_text().splitlines()) == 3
     rows = table((tmp_path / "validation.md").read_text(), "case")
     assert len(rows) == len({(case, method) for case, _, method, *_ in rows})
-    assert {"model", "kriging", "kriging with elevation"} <= {row[2] for row in rows}
-    elevation = np.array([10.0, 500.0, 1500.0])
-    errors = pd.DataFrame({"elevation": elevation, "value": 280 - 0.005 * elevation, "mean": 280.0})
-    assert np.isclose(validation.slope(errors), -5)
+    kriging = {"kriging", "kriging with elevation", "kriging of anomalies"}
+    for case in cases:
+        assert {"model", "climatology", "inverse distance"} | kriging <= {row[2] for row in rows if row[0] == case}
+    assert (tmp_path / "validation.png").read_bytes().startswith(PNG)
+
+
+def test_the_slope_left_of_the_elevation_is_that_of_the_errors() -> None:
+    """Of each day, so that its standard error is over days; the sea does not count."""
+    elevation = np.array([-5.0, 10.0, 500.0, 1500.0])
+    days = [
+        pd.DataFrame({"time": day, "elevation": elevation, "value": 280 - rate * elevation, "mean": 280.0})
+        for day, rate in zip(pd.date_range("2020-01-01", periods=2), (0.004, 0.006), strict=True)
+    ]
+    assert np.allclose(validation.slope(pd.concat(days)), (-5, 1))
 
 
 @pytest.mark.slow

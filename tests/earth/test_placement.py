@@ -9,7 +9,8 @@ import torch
 
 import aenp
 from aenp.earth.field_model import FieldModel
-from exact_gp import FRAME, drawn, gp_model
+from aenp.earth.frame import Axis, Frame, Variable
+from exact_gp import FRAME, ExactGP, drawn, gp_model
 
 GRID = "41,49,-9,9,2"
 
@@ -70,6 +71,30 @@ def test_variances_in_one_pass_are_those_of_each_prediction() -> None:
         assert np.allclose(found, np.stack(each) ** 2, rtol=1e-3)
 
 
+def test_wide_regions_are_seen_in_tiles_as_predictions_are() -> None:
+    """A further station, here in the middle or beyond all others, changes the tiles that see it alone."""
+    axes = [Axis(name, 4.0, 0.0, 0.0, 40.0, 8.0) for name in ("latitude", "longitude")]
+    model = FieldModel(ExactGP(), Frame(axes, [Variable("t2m", 280.0, 5.0, "K")])).eval()
+    where = np.random.default_rng(0).uniform(0, 40, (60, 2))
+    table = model.observed(pd.DataFrame(where, columns=["latitude", "longitude"]).assign(t2m=280.0))
+    further = [station(20.0, 20.0), station(30.0, 50.0)]
+    tables = [table, *(pd.concat([table, each.rename(columns={"t2m": "value"})]) for each in further)]
+    places = pd.DataFrame(np.random.default_rng(1).uniform(0, 40, (40, 2)), columns=["latitude", "longitude"])
+    places.loc[0] = 20.5
+    found = model.variances(tables, places)
+    predicted = np.stack([model.predict(each, places, "value")["std"].values for each in tables]) ** 2
+    assert np.allclose(found, predicted, rtol=1e-3)
+    far = np.abs(places - 20.0).max(axis=1) > 12
+    assert np.allclose(found[0, far], found[1, far]) and (found[1] < 0.8 * found[0]).any()
+    best = model.suggest(table, {"latitude": [20.0], "longitude": [-30.0, 20.0]}, 1, target="17,23,17,23,2")
+    assert best["longitude"].tolist() == [20.0]
+
+
 def test_impossible_numbers_raise() -> None:
     with pytest.raises(ValueError, match="number must be from 1 to 2, the number of candidates; got 3"):
         gp_model().suggest(drawn(1, 5), {"latitude": [42.0], "longitude": [0.0, 1.0]}, 3)
+
+
+def test_a_station_may_be_suggested_where_there_is_one() -> None:
+    context = drawn(1, 5).drop(columns="time")
+    assert len(gp_model().suggest(context, context, 5)) == 5

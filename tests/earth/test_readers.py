@@ -273,6 +273,35 @@ def test_points_from_text(suffix: str, separator: str, tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(points, TABLE.assign(time=TABLE.time.astype(points.time.dtype)))
 
 
+@pytest.mark.parametrize(
+    ("options", "encoding"),
+    [
+        ({"sep": ";", "decimal": ","}, "utf-8"),
+        ({"sep": ";"}, "utf-8-sig"),
+        ({"sep": "\t", "decimal": ","}, "utf-8-sig"),
+        ({"sep": "|"}, "utf-8"),
+    ],
+)
+def test_points_from_text_of_other_countries(options: dict[str, str], encoding: str, tmp_path: Path) -> None:
+    """Decimal commas, byte-order marks, and spaces around names."""
+    titled = TABLE.rename(columns=lambda name: f" {name} ")
+    titled.to_csv(tmp_path / "stations.csv", index=False, encoding=encoding, **options)
+    points = open_points(tmp_path / "stations.csv")
+    pd.testing.assert_frame_equal(points, TABLE.assign(time=TABLE.time.astype(points.time.dtype)))
+
+
+def test_radians_in_a_title_are_degrees() -> None:
+    turned = {f"{name} [rad]": np.deg2rad(TABLE[name]) for name in ("latitude", "longitude")}
+    points = open_points(TABLE.drop(columns=["latitude", "longitude"]).assign(**turned))
+    pd.testing.assert_frame_equal(points, TABLE)
+
+
+def test_times_that_occur_twice_are_told() -> None:
+    twice = xr.concat([FIELD, FIELD[:1] + 1], "time")
+    with pytest.warns(UserWarning, match="some times occur more than once; the first of each is used"):
+        xr.testing.assert_allclose(open_gridded(twice).drop_attrs(), open_gridded(FIELD).drop_attrs())
+
+
 def test_points_from_a_scattered_file_and_a_part_of_it(tmp_path: Path) -> None:
     scattered(TABLE).to_netcdf(tmp_path / "stations.nc")
     points = open_points(tmp_path / "stations.nc", region=(49, 60, -6, 1), period=("2019-03-01T08", "2019-03-02"))
@@ -332,7 +361,8 @@ def test_elevation_is_nan_outside_and_beside_missing_values() -> None:
 
 def test_units_and_names() -> None:
     for a, b in (("K", "degrees_kelvin"), ("degC", "Celsius"), ("°C", "C"), ("K", ""), ("", "K"), ("?", "?"),
-                 ("m", "Metres"), ("mm/day", "mm d-1"), ("m s**-1", "m/s"), ("(0 - 1)", "(0 - 1)")):  # fmt: skip
+                 ("deg C", "Degrees C"), ("m", "Metres"), ("mm/day", "mm d-1"), ("m s**-1", "m/s"),
+                 ("(0 - 1)", "(0 - 1)")):  # fmt: skip
         np.testing.assert_allclose(converted(np.array([20.0]), a, b, "x"), 20)
     assert np.allclose(converted(np.array([20.0]), "°C", "K", "x"), 293.15)
     for a, b in (("K", "m"), ("mm/day", "m"), ("K", "(0 - 1)"), ("puffs", "huffs")):
@@ -366,7 +396,14 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: open_points(TABLE.assign(value=["281", "warm", "cold"])), "column value has the value 'warm', which is"
     ),
     "points: a word for a place": (
-        lambda: open_points(TABLE.assign(latitude=["50", "51N", "52"])), "column latitude has the value '51N', which is"
+        lambda: open_points(TABLE.assign(latitude=["50", "51N", "52"])), "value '51N', which .*; give degrees, neg"
+    ),
+    "points: dates of another order": (
+        lambda: open_points(TABLE.assign(time="01/03/2019")), "not dates such as 2019-03-01 .*; got '01/03/2019'$"
+    ),
+    "forecasts": (
+        lambda: open_gridded(FIELD.expand_dims(step=pd.to_timedelta([0, 6], "h"), axis=1).pipe(
+            lambda f: f.assign_coords(valid_time=f.time + f.step))), r"dimensions \{'step': 2\}; .*\.isel\(step=0\)"
     ),
     "points: a word for an elevation": (
         lambda: open_points(TABLE.assign(elevation=[1, "high", None])), "column elevation has the value 'high', which"
@@ -408,5 +445,8 @@ def test_an_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ImportError, match=r"field.grib is a GRIB.*aenp\[environment\]"):
             reader(tmp_path / "field.grib")
     (tmp_path / "empty.csv").write_text("")
+    TABLE.to_csv(tmp_path / "wide.csv", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"wide.csv is not text in UTF-8; save it in that encoding"):
+        open_points(tmp_path / "wide.csv")
     with pytest.raises(ValueError, match=r"empty.csv is not a table"):
         open_points(tmp_path / "empty.csv")

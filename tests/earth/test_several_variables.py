@@ -113,6 +113,25 @@ def test_each_variable_has_predictions_in_its_own_units(model: FieldModel) -> No
     xr.testing.assert_allclose(model.predict(celsius, GRID)["t2m_mean"], result["t2m_mean"], rtol=1e-4)
 
 
+def test_units_of_a_table_are_told_by_column(model: FieldModel) -> None:
+    """One unit for several variables is refused, in training and as context; for the only one present it holds."""
+    dated, other = FIELDS.to_dataframe().reset_index(), FEW.assign(t2m=FEW["t2m"] - 273.15, u10=3.6 * FEW["u10"])
+    dated.attrs["units"], other.attrs["units"] = {"t2m": "K", "u10": "m/s"}, {"t2m": "degC", "u10": "km/h"}
+    assert [each.units for each in prepare(dated, ["t2m", "u10"]).frame.variables] == ["K", "m/s"]
+    xr.testing.assert_allclose(model.predict(other, GRID), model.predict(FEW, GRID), rtol=1e-4)
+    for table in (dated, other):
+        table.attrs["units"] = "degC"
+    message = (
+        r"the units 'degC' for t2m and u10; give those of each, as in table.attrs\['units'\] = {'t2m': 'degC', 'u10'"
+    )
+    with pytest.raises(ValueError, match=message):
+        prepare(dated, ["t2m", "u10"])
+    with pytest.raises(ValueError, match=message):
+        model.predict(other, GRID)
+    alone = model.observed(other.drop(columns="u10"))
+    assert np.allclose(alone["t2m"], FEW["t2m"].dropna()) and alone["u10"].isna().all()
+
+
 def test_predictions_are_those_of_the_process_with_a_point_for_each_value(model: FieldModel) -> None:
     parts = [(number, FEW.dropna(subset=name)) for number, name in enumerate(("t2m", "u10"))]
     xc = np.concatenate([model.frame.x({name: each[name] for name in GRID}) for _, each in parts])

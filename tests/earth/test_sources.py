@@ -275,6 +275,20 @@ def test_times_of_tables(times: Callable[[pd.Series], object], tmp_path: Path) -
         assert (open_points(source)["time"] == TABLE["time"]).all()
 
 
+def test_values_without_a_time_are_left_out_and_told(tmp_path: Path, model: FieldModel) -> None:
+    """In a table, a file with an empty cell, and a field; a target gets NaN there."""
+    undated = TABLE.assign(time=TABLE["time"].where(TABLE.index > 2))
+    undated.to_csv(tmp_path / "table.csv", index=False)
+    for source in (undated, tmp_path / "table.csv"):
+        with pytest.warns(UserWarning, match="3 values have no time and are left out"):
+            assert len(open_points(source)) == len(TABLE) - 3
+    lost = FIELD.time.where(FIELD.time > FIELD.time[0])
+    with pytest.warns(UserWarning, match="1 of its times are missing and left out"):
+        assert open_gridded(FIELD.assign_coords(time=lost)).equals(FIELD[1:])
+    known = np.isfinite(model.predict(TABLE, undated)["mean"])
+    assert known[3:].all() and not known[:3].any()
+
+
 def test_contexts_and_targets_count_longitudes_either_way(model: FieldModel) -> None:
     expected = model.predict(FIELD, FIELD)["mean"]
     turned = FIELD.assign_coords(longitude=FIELD.longitude % 360)
@@ -313,6 +327,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "one station": (lambda _: TABLE.query("latitude == 41 & longitude == 0"), "fewer than 8 observations"),
     "one report": (lambda _: TABLE[:1], "fewer than 8 observations"),
     "months": (months, "months.nc cannot be decoded: .*time.*; open it with xarray, and give the result"),
+    "no times": (lambda _: TABLE.assign(time=pd.NaT)[:0], "has no rows with a value, a place and a time"),
     "infinite places": (lambda _: TABLE.assign(latitude=np.inf), "latitude ranges from inf to inf, not valid"),
 }  # fmt: skip
 

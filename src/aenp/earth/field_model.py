@@ -25,13 +25,11 @@ from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import SLACK, Nodes, beside, node_on
 from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, open_places
-from aenp.earth.points import PointsLike, joined, open_points
-from aenp.earth.prediction import CHUNK, Context, Outputs, Predictor, at_places, outputs_of
+from aenp.earth.points import PointsLike, check_units, joined, open_points
+from aenp.earth.prediction import Context, Outputs, Predictor, outputs_of
 from aenp.earth.sources import NoSuchVariable, NoValues, Period, converted, describe
-from aenp.likelihoods import widened
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
-from aenp.task import Task
 
 if TYPE_CHECKING:
     from aenp.earth.validation import Validation
@@ -281,7 +279,7 @@ class FieldModel(Configured, nn.Module):
         return suggest(self, context, candidates, number, target, variable, elevation, plot, covariates)
 
     def variances(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
-        """The predictive variance at the places given each of the contexts, all in one pass.
+        """The predictive variance at the places given each of the contexts, as `predict` would have it, at once.
 
         Args:
             contexts: tables as `observed` returns them, each a case of its own.
@@ -292,15 +290,8 @@ class FieldModel(Configured, nn.Module):
         corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
         nodes, _ = self._nodes(pd.concat(contexts), x)
         predictor = self._predictor()
-        tasks = [predictor.context(each, corners, nodes).task for each in contexts]
-        task, unit = self.process.normalise(Task.stack(tasks))
-        at = at_places(np.stack(list(x.values()), axis=-1), self.frame.c(places), len(contexts))
-        with torch.no_grad():
-            state = self.process.encode(task)
-            chunks = zip(*(each.split(CHUNK, dim=1) for each in at), strict=True)
-            parts = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
-        variance = torch.cat([widened(part, self.spread).variance for part in parts], dim=1)[..., 0].numpy()
-        return variance * self.frame.units(places)[1] ** 2
+        stds = predictor.stds([predictor.context(each, corners, nodes) for each in contexts], places)
+        return (stds * self.frame.units(places)[1]) ** 2
 
     def distributions(
         self, context: pd.DataFrame, places: pd.DataFrame, number: int = 0
@@ -373,7 +364,8 @@ class FieldModel(Configured, nn.Module):
 
     def _several(self, context: PointsLike, names: Sequence[str | None]) -> pd.DataFrame:
         """The observations of several variables, of which at least one was observed."""
-        variables, found = self.frame.variables, {}
+        variables = self.frame.variables
+        found: dict[str, pd.DataFrame] = {}
         chosen = [each.name for each in variables] if names == [None] else list(names)
         if len(chosen) != len(variables):
             raise ValueError(
@@ -391,6 +383,7 @@ class FieldModel(Configured, nn.Module):
                 continue
             if names == [None] and table.attrs["name"] in set(self.columns) - {expected.name}:
                 continue  # alike in name, but another of the variables
+            check_units(context, [*found, expected.name])
             found[expected.name] = self._in_units(table, expected, context)
         if not found:
             raise ValueError(

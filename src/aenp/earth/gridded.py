@@ -1,5 +1,6 @@
 """Gridded fields from any file that xarray opens, in one standard form."""
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -55,8 +56,12 @@ def open_gridded(
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     field = whole.assign_coords(longitude=_replaced(whole.longitude, wrap(whole.longitude.values, region)))
     for name in (name for name in DIMS if name in field.coords):
+        if name == "time" and not field.indexes[name].is_unique:
+            warnings.warn(f"{where}: some times occur more than once; the first of each is used", stacklevel=2)
         field = _ascending(field, name)
         known = field[name].notnull().values
+        if not known.all():
+            warnings.warn(f"{where}: {(~known).sum()} of its {name}s are missing and left out", stacklevel=2)
         field = _where(field, name, known & inside(name, field[name].values, region, period))
     if 0 in field.shape:
         raise no_data(where, region, period, {name: whole[name] for name in DIMS if name in whole.coords})
@@ -151,6 +156,8 @@ def _check_dimensions(field: xr.DataArray, found: Mapping[str, str], where: str)
     dims = {name: field[name].dims for name in found.values()}
     points = "; `open_points` takes scattered points and curved grids"
     for kind, name in found.items():
+        if kind == "time" and len(dims[name]) > 1:
+            raise further_dimensions(where, field.name, {str(d): field.sizes[d] for d in dims[name][1:]})
         if len(dims[name]) > 1:
             raise ValueError(f"{where}: {kind} {name} has the dimensions {dims[name]}, but a grid needs one{points}")
     used = [d for each in dims.values() for d in each]

@@ -1,6 +1,7 @@
 """Placement: where further stations would tell most about a field."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def suggest(
     )
     places = _places(model, candidates, observed, elevation)
     aims = places if target is None else _places(model, target, observed, elevation)
-    if not 1 <= number <= len(places):
+    if number not in range(1, len(places) + 1):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
     free, targets = (
@@ -88,7 +89,9 @@ def _at(places: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 def _observing(model: FieldModel, table: pd.DataFrame, places: pd.DataFrame) -> list[pd.DataFrame]:
     """The observations together with what is predicted at one further place, for each of the places."""
-    further = places.assign(value=model.predict(table, places, "value")["mean"].values.astype(float))
+    with warnings.catch_warnings(action="ignore"):  # of a station suggested where there is one
+        mean = model.predict(table, places, "value")["mean"].values.astype(float)
+    further = places.assign(value=mean)
     return [pd.concat([table, further.iloc[[row]]], join="inner", ignore_index=True) for row in range(len(further))]
 
 

@@ -160,7 +160,9 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
     names = {kind: name for kind in KINDS if (name := find(dataset.coords, kind)) is not None}
     if not {"latitude", "longitude"} <= set(names):
         known = ", ".join(map(str, dataset.variables)) or "nothing"
-        raise ValueError(f"{where} needs a latitude and a longitude to predict at; it has {known}")
+        raise ValueError(
+            f"{where} needs a latitude and a longitude to predict at, as numbers in degrees; it has {known}"
+        )
     own = {kind: dataset[name].reset_coords(drop=True).compute() for kind, name in names.items()}
     latitude, longitude = xr.broadcast(own["latitude"], own["longitude"])
     if not np.isfinite(latitude.values + longitude.values).any():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -41,6 +42,9 @@ TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 TITLE = re.compile(r"\s*[\[(]([^\])]*)[\])]$")
 "Units at the end of a column's title, as in `t2m [K]`."
 
+DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
+"A number with a decimal comma."
+
 PointsLike: TypeAlias = str | os.PathLike[str] | pd.DataFrame | xr.Dataset | xr.DataArray
 
 
@@ -59,7 +63,8 @@ def open_points(
 
     Args:
         source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
-            and `t2m [K]`; or a file or data set for xarray, scattered or gridded, with NaN where nothing was observed.
+            and `t2m [K]`, whose units may also be in `attrs["units"]`, by column if there are several; or a file or
+            data set for xarray, scattered or gridded, with NaN where nothing was observed.
         variable: the name of the values, here or in another product; by default the only candidate.
         region: south, north, west, east in degrees, borders included.
         period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
@@ -76,9 +81,12 @@ def open_points(
     for name in (name for name in table if name in (*beside, "value")):
         known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
         table = table.assign(**{name: known.values})
+    if undated := int((table["time"].isna() & table["value"].notna()).sum()) if "time" in table else 0:
+        warnings.warn(f"{where}: {undated} values have no time and are left out", stacklevel=2)
     table = table.dropna(subset=[name for name in table if name not in beside])
     if table.empty:
-        raise NoValues(f"{where} has no rows with a value")
+        needed = "a value, a place and a time" if "time" in table else "a value and a place"
+        raise NoValues(f"{where} has no rows with {needed}")
     check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
     chosen = table.assign(longitude=wrap(table["longitude"], region))
     for name in ("time", "latitude", "longitude"):
@@ -97,6 +105,16 @@ def joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         first = first.merge(other, how="outer")
     first.attrs = {"units_of": units} if units else {}
     return first
+
+
+def check_units(source: PointsLike, names: Sequence[str]) -> None:
+    """Raises an error if a table in memory has one unit for several variables."""
+    units = source.attrs.get("units") if isinstance(source, pd.DataFrame) else None
+    if isinstance(units, str) and len(names) > 1:
+        raise ValueError(
+            f"{describe(source)} has the units {units!r} for {' and '.join(names)}; give those of each, as in "
+            f"table.attrs['units'] = {{{', '.join(f'{name!r}: {units!r}' for name in names)}}}"
+        )
 
 
 def _each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -132,14 +150,23 @@ def is_scattered(source: PointsLike) -> bool:
 
 
 def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """The table in a file, with columns separated by commas, semicolons or tabs."""
+    """The table in a file, with columns separated by commas, semicolons, tabs or bars, and perhaps decimal commas."""
     if not Path(path).exists():
         raise FileNotFoundError(f"{path} does not exist")
     try:
         heading = pd.read_csv(path, sep="\0", nrows=0).columns[0]
-        return pd.read_csv(path, sep=max(",;\t", key=heading.count))
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a table of comma-separated columns: {error}") from error
+        separator = max(",;\t|", key=heading.count)
+        table = pd.read_csv(path, sep=separator)
+        texts = [str(value) for name in table.select_dtypes(exclude="number") for value in table[name].dropna()[:1]]
+        if separator != "," and any(map(DECIMAL.fullmatch, texts)):
+            table = pd.read_csv(path, sep=separator, decimal=",")
+        return table.rename(columns=str.strip)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text in UTF-8; save it in that encoding") from error
+    except (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        raise ValueError(
+            f"{path} is not a table of comma-separated columns with their names in the first line: {error}"
+        ) from error
 
 
 def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
@@ -163,11 +190,18 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     titles |= {name: plain[name] for name in kept} | {"value": plain[value]}
     read = {kind: utc if kind == "time" else _numbers for kind in titles}
     out = pd.DataFrame({kind: read[kind](table[title], where) for kind, title in titles.items()})
+    for kind in ("latitude", "longitude"):
+        if (angle := TITLE.search(titles[kind])) and angle[1].lower().startswith("rad"):
+            out[kind] = np.rad2deg(out[kind])
     if "elevation" in out and (height := TITLE.search(titles["elevation"])):
         out["elevation"] = converted(out["elevation"].to_numpy(float), height[1], "m", f"elevations of {where}")
-    unit = TITLE.search(plain[value])
-    out.attrs = _attributes(value, table.attrs | ({"units": unit[1]} if unit else {}))
-    further_units = {name: title[1] for name in kept if (title := TITLE.search(plain[name]))}
+    units = {name: title[1] for name in (value, *kept) if (title := TITLE.search(plain[name]))}
+    given = table.attrs.get("units")
+    if isinstance(given, Mapping):
+        units = {name: given[name] for name in (value, *kept) if name in given} | units
+    own = {"units": units.get(value, None if isinstance(given, Mapping) else given)}
+    out.attrs = _attributes(value, table.attrs | own)
+    further_units = {name: units[name] for name in kept if name in units}
     return _in_order(out, table.attrs.get("units_of", {}) | further_units)
 
 
@@ -216,9 +250,10 @@ def _numbers(column: pd.Series, where: str) -> pd.Series:
     numbers = pd.to_numeric(column, errors="coerce")
     wrong = column[numbers.isna() & column.notna()]
     if len(wrong):
+        is_side = re.fullmatch(r"[\d.]+\W*[NSEW]", str(wrong.iloc[0]), re.IGNORECASE)
+        advice = "give degrees, negative in the south and west" if is_side else "correct it, or leave it empty"
         raise ValueError(
-            f"{where}: the column {column.name} has the value {wrong.iloc[0]!r}, which is not a number; "
-            "correct it, or leave it empty"
+            f"{where}: the column {column.name} has the value {wrong.iloc[0]!r}, which is not a number; {advice}"
         )
     return numbers
 
@@ -234,7 +269,9 @@ def utc(column: pd.Series, where: str) -> pd.Series:
     try:
         return pd.to_datetime(column, utc=True, format="ISO8601").dt.tz_localize(None)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{where}: times are not dates such as 2019-03-01: {error}") from error
+        wrong = column[pd.to_datetime(column, utc=True, format="ISO8601", errors="coerce").isna() & column.notna()]
+        found = f"; got {wrong.iloc[0]!r}" if len(wrong) else f": {error}"
+        raise ValueError(f"{where}: times are not dates such as 2019-03-01 or 2019-03-01T12:00{found}") from error
 
 
 def _from_dataset(

@@ -264,6 +264,34 @@ class Predictor:
             prediction = self._distribution(encoded, at_places(x[rows], known[rows]))
             yield rows, in_unit(prediction, encoded.level[number], torch.ones(())) if self.centred else prediction
 
+    def stds(self, contexts: Sequence[Context], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
+        """The standard deviations of the one variable in the model's unit, given each of the contexts, as blended.
+
+        Contexts that differ elsewhere show a tile the same, which is then encoded once; all others in one pass.
+        """
+        x, known = self.frame.x({name: places[name].to_numpy() for name in self.frame.axes}), self.frame.c(places)
+        parts: dict[bytes, list[tuple[int, Task, Float[ndarray, " rows"]]]] = {}
+        for number, context in enumerate(contexts):
+            for tile, rows, weights in context.tiles.shares(x):
+                seen = self._tile(context.task, context.tiles, tile)
+                parts.setdefault(rows.tobytes(), []).append((number, seen, weights))
+        out = np.zeros((len(contexts), len(x)))
+        for key, alike in parts.items():
+            rows, different = np.frombuffer(key, int), {_content(task): task for _, task, _ in alike}
+            found = dict(zip(different, self._stds(list(different.values()), x[rows], known[rows]), strict=True))
+            for number, task, weights in alike:
+                out[number, rows] += weights * found[_content(task)]
+        return out
+
+    def _stds(self, tasks: Sequence[Task], x: ndarray, known: ndarray) -> Float[ndarray, "tasks places"]:
+        """The standard deviations at places given each of the tasks, in one pass."""
+        task, unit = self.process.normalise(Task.stack(tasks))
+        with torch.no_grad():
+            state = self.process.encode(task)
+            chunks = zip(*(each.split(CHUNK, dim=1) for each in at_places(x, known, len(tasks))), strict=True)
+            every = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
+        return torch.cat([widened(each, self.spread).stddev for each in every], dim=1)[..., 0].numpy()
+
     def _distribution(self, encoded: Encoded, at: tuple[Tensor, ...]) -> Distribution:
         return widened(self.process.likelihood(self.process.decode(encoded.state, *at), encoded.unit), self.spread)
 
@@ -349,6 +377,12 @@ def _in_units(key: str, values: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
 def _places(task: Task) -> Float[ndarray, "points dim_x"]:
     """Where the context is, in all tasks of a batch alike."""
     return np.asarray(task.xc[0])
+
+
+def _content(task: Task) -> bytes:
+    """What tells a task with one batch from others."""
+    known = (task.xc, task.yc, task.xt, task.context_covariates)
+    return b"".join(each.numpy().tobytes() for each in known if each is not None)
 
 
 def _within(task: Task, keep: Bool[ndarray, " points"]) -> Task:

@@ -32,7 +32,10 @@ CRITERIA = {
 }
 TEMPERATURES = {"t2m", "2t", "t2", "tas", "tair", "air", "temp", "temperature", "tmean"}
 "Names of one variable in different products."
-LETTERS = {"k": "K", "c": "degC", "f": "degF"}
+LETTERS = {
+    "k": "K",
+    **{f"{degrees}{letter}": f"deg{letter.upper()}" for degrees in ("", "deg ", "degrees ") for letter in "cf"},
+}
 "Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
 DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancillary_variables")
 "Attributes by which a variable names others that describe it."
@@ -197,7 +200,8 @@ def _usable(dataset: xr.Dataset, where: str) -> dict[str, xr.DataArray]:
     if not placed:
         raise ValueError(
             f"{where} has no variable with latitude and longitude; it has {_shapes(dataset)}. "
-            "Name the coordinates latitude and longitude, or give them the units degrees_north and degrees_east"
+            "Name the coordinates latitude and longitude, or give them the units degrees_north and degrees_east; "
+            "they must be numbers"
         )
     usable = {name: values for name, values in placed.items() if values.dtype.kind in "fiub"}
     if not usable:

@@ -21,7 +21,7 @@ from aenp.earth import deviations
 from aenp.earth.covariates import Layer, as_list, columns_and_layers, lacking, unscaled, with_covariates
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from aenp.earth.gridded import open_gridded
-from aenp.earth.points import PointsLike, is_scattered, joined, open_points
+from aenp.earth.points import PointsLike, check_units, is_scattered, joined, open_points
 from aenp.earth.sources import FieldLike, Period, Region, describe, names_of, with_coordinates, without_fills
 from aenp.earth.time_windows import days_in, in_time
 from aenp.task import Task
@@ -96,6 +96,7 @@ def prepare(
     columns, layers = columns_and_layers(covariates, data, scattered)
     if scattered:
         tables = [open_points(data, name, region, period, columns) for name in names]
+        check_units(data, [str(each.attrs["name"]) for each in tables])
         table = joined({_column(names, each): each for each in tables})
         table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
         attributes = {_column(names, each): each.attrs for each in tables}
@@ -205,7 +206,7 @@ def _from_fields(
     latitude, longitude = field.latitude.values, field.longitude.values
     steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
     covariates, known = _on_grid(fields, layers)
-    variables = [make_variable(str(each.name), *_moments(each.mean(), each.std()), each.attrs) for each in fields]
+    variables = [make_variable(str(each.name), *_moments(str(each.name), each), each.attrs) for each in fields]
     size, degrees = min(32, *field.shape[1:]), CELLS_PER_UNIT * max(steps)
     sides = [WINDOW * degrees] * 2 if days is not None else [size * step for step in steps]
     frame = _frame(latitude, longitude, steps, degrees, sides, variables, _period(field), covariates)
@@ -310,10 +311,8 @@ def _from_points(
     if names:
         units = {each: table.attrs["units_of"].get(each) for each in names}
         covariates, known = _scaled(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
-    variables = [
-        make_variable(str(about.get("name", "value")), *_moments(table[column].mean(), table[column].std()), about)
-        for column, about in attributes.items()
-    ]
+    named = [(str(about.get("name", "value")), table[column], about) for column, about in attributes.items()]
+    variables = [make_variable(name, *_moments(name, each), about) for name, each, about in named]
     extent = max(np.ptp(latitude), np.ptp(longitude)) / degrees
     sizes = WINDOW, float(np.clip(extent, WINDOW, WIDE))
     sides = [sizes[1] * degrees] * 2
@@ -380,11 +379,11 @@ def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " 
     return np.where(longitude <= west, longitude + 360, longitude) if west < order[-1] else longitude
 
 
-def _moments(mean: Any, std: Any) -> tuple[float, float]:
+def _moments(name: str, values: xr.DataArray | pd.Series) -> tuple[float, float]:
     """The mean and standard deviation of a variable, which must not be constant."""
-    mean, std = float(mean), float(std)
+    mean, std = float(values.mean()), float(values.std())
     if not std > 0:
-        raise ValueError(f"the values are all the same or missing: mean {mean:g}, standard deviation {std:g}")
+        raise ValueError(f"the values of {name} are all the same or missing: mean {mean:g}, standard deviation {std:g}")
     return mean, std
 
 
