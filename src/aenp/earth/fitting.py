@@ -50,6 +50,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "relaxedconvcnp": {"batch_size": 4, "optimiser": "muon"},
     "equivcnp": {"batch_size": 4},
 }
+LEARNING_RATE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def with_all_targets(source: TaskSource) -> TaskSource:
 def _recipe(steps: int, family: str, data: Data) -> Recipe:
     """How to train: first without the places, and then half of the time as if elsewhere."""
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
-    return Recipe(steps, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere, **RECIPES[family])
+    return Recipe(steps, learning_rate=LEARNING_RATE, exact_first=0.25, elsewhere=elsewhere, **RECIPES[family])
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:
