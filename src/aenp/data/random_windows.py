@@ -46,7 +46,7 @@ class RandomWindows:
         num_targets: number of targets.
 
     Example:
-        >>> from aenp.data.random_windows import RandomWindows
+        >>> from aenp.data import RandomWindows
         >>> task = RandomWindows(num_targets=50).batch(batch_size=2, index=0, seed=0)
         >>> len(task), task.xt.shape
         (2, torch.Size([2, 50, 2]))
