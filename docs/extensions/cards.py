@@ -37,7 +37,8 @@ model = aenp.pretrained("{name}")  # a torch module: model(xc, yc, xt) is a dist
 """
 STARTING = {
     "data": "Random fields drawn anew for each task, in patches of a grid and windows of stations as `aenp.fit` has "
-    "them (`aenp.data.RandomWindows`); no observations of anything.",
+    "them (`aenp.data.RandomWindows`); no observations of anything. Below, its tasks are *windows as in fit*; *fields "
+    "as in training* are those of the KrigingNP.",
     "unit": "units in which a field has a standard deviation of 0.1 to 1",
     "use": 'The weights at which `aenp.fit` starts (`start="base"`), with a network of the same size.',
     "limits": "Not made to predict as it is: it is not indifferent to units, and knows fields only in those of `fit`, "
