@@ -111,7 +111,7 @@ def test_training_learns_the_field(tmp_path: Path) -> None:
     truth = field().isel(time=[19])
     errors = []
     for steps in (1, 100):
-        error = fit(field(), "convcnp", steps=steps, start="nothing").predict(few, truth)["mean"] - truth
+        error = fit(field(), "convcnp", steps=steps).predict(few, truth)["mean"] - truth
         errors.append(float(np.sqrt((error**2).mean())))
     assert errors[1] < 0.7 * errors[0]
 

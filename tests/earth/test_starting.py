@@ -110,9 +110,9 @@ def test_start_nothing_takes_no_base_model(
 ) -> None:
     """A fit from nothing is the same, bit for bit, whether base models are there or not."""
     asked = fit(data, steps=1, start="nothing")  # type: ignore[arg-type]
-    based = fit(data, steps=1)  # type: ignore[arg-type]
+    based = fit(data, steps=1, start="base")  # type: ignore[arg-type]
     monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path_factory.mktemp("none"))
-    without = fit(data, steps=1)  # type: ignore[arg-type]
+    without = fit(data, steps=1, start="base")  # type: ignore[arg-type]
     assert asked.start is None and without.start is None and based.start == "base/convcnp-exact"
     own, other = asked.state_dict(), without.state_dict()
     assert all(torch.equal(value, other[name]) for name, value in own.items())
@@ -122,12 +122,12 @@ def test_start_nothing_takes_no_base_model(
 def test_several_variables_start_at_the_base_model() -> None:
     """The kinds of observations are covariates, which the network learns to tell apart."""
     both = field().to_dataset().assign(u10=field() - 280)
-    assert fit(both, steps=1).start == "base/convcnp-exact"
+    assert fit(both, steps=1, start="base").start == "base/convcnp-exact"
 
 
 def test_a_resumed_run_keeps_its_start(tmp_path: Path) -> None:
     """What a run started at stays in its directory and its model, whatever is asked for when it is resumed."""
-    fit(field(), steps=1, out=tmp_path / "parts")
+    fit(field(), steps=1, out=tmp_path / "parts", start="base")
     assert json.loads((tmp_path / "parts" / "run.json").read_text())["start"] == "base/convcnp-exact"
     resumed = fit(field(), steps=3, out=tmp_path / "parts", resume=True, start="nothing")
     assert resumed.start == "base/convcnp-exact" == FieldModel.load(tmp_path / "parts" / "model.safetensors").start

@@ -73,7 +73,7 @@ class FitOptions:
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
         given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
         time: length of a window, such as "2 days": a prediction uses observations up to half of it before and after.
-        start: base, at the weights of a model trained on random fields, where the family has one; or nothing.
+        start: nothing; or base, at the weights of a model trained on random fields, where the family has one.
     """
 
     family: Text = None
@@ -89,7 +89,7 @@ class FitOptions:
     anomalies: Flag = False
     given: Text = None
     time: Annotated[str | None, optional("LENGTH")] = None
-    start: str = "base"
+    start: str = "nothing"
 
     def __post_init__(self) -> None:
         if self.chosen_family not in OPTIONS:
