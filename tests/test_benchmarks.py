@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
-from benchmarks import recipes, stations_given_era5, unseen_places, validation
+from benchmarks import recipes, start, stations_given_era5, unseen_places, validation
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -27,6 +27,7 @@ import aenp
 import tiny
 from aenp.earth.field_model import FieldModel
 from aenp.experiments import experiment_class
+from aenp.experiments.base import Base
 from aenp.models import make
 from aenp.training import Recipe
 from conftest import EXPECTED_SKIPS
@@ -34,6 +35,7 @@ from conftest import EXPECTED_SKIPS
 ROOT = Path(__file__).parents[1]
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 PNG = b"\x89PNG"
+LEVELS = (("2022-06-16", 2.0), ("2022-06-17", 4.0))
 
 
 def run(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -307,6 +309,36 @@ def test_the_slope_left_of_the_elevation_is_that_of_the_errors() -> None:
         for day, rate in zip(pd.date_range("2020-01-01", periods=2), (0.004, 0.006), strict=True)
     ]
     assert np.allclose(validation.slope(pd.concat(days)), (-5, 1))
+
+
+@pytest.mark.slow
+def test_fits_from_base_and_from_nothing_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pair of runs is a row; what is done is not done again, and without a base model it is an error."""
+    tiny.write_all(tmp_path)
+    monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path / "weights")
+    with pytest.raises(ValueError, match="no base model of convcnp is shipped"):
+        start.main(tmp_path, ("Italy",), minutes="1e-3", tasks=2, out=tmp_path)
+    for family in ("convcnp", "pttnp"):
+        aenp.save(Base().model(family, "exact"), tmp_path / "weights" / "base" / f"{family}-exact.safetensors")
+        (tmp_path / "weights" / "base" / f"{family}-exact.json").write_text("{}")
+    for _ in range(2):
+        start.main(tmp_path, ("Italy", "stations, pttnp"), minutes="1e-3", tasks=4, out=tmp_path)
+    assert len(start.lines(tmp_path / "start.jsonl")) == 4
+    rows = table((tmp_path / "start.md").read_text(), "case")
+    assert [row[:3] for row in rows] == [[case, "0.001", "0"] for case in ("Italy, convcnp", "stations, pttnp")]
+
+
+def test_starts_are_compared_on_the_same_days() -> None:
+    """The error of a difference is that of the differences of each day, which may be far smaller than either's."""
+    common = {"case": "Italy, convcnp", "minutes": 1.0, "seed": 0, "tasks": 2, "threads": 1, "date": "2026-01-01"}
+    runs = [
+        common
+        | {"start": name, "steps": 5, "days": {day: {"loglik": level + gain, "crps": level} for day, level in LEVELS}}
+        for name, gain in (("base", 0.25), ("nothing", 0.0))
+    ]
+    (row,) = table(start.page(runs), "case")
+    assert row[5:8] == ["3.250 ± 1.000", "3.000 ± 1.000", "0.250 ± 0.000"] and row[-1] == "0.000 ± 0.000"
+    assert table(start.page(runs[:1]), "case") == []
 
 
 @pytest.mark.slow

@@ -35,6 +35,16 @@ import aenp
 
 model = aenp.pretrained("{name}")  # a torch module: model(xc, yc, xt) is a distribution
 """
+STARTING = {
+    "data": "Random fields drawn anew for each task, in patches of a grid and windows of stations as `aenp.fit` has "
+    "them (`aenp.data.RandomWindows`); no observations of anything. Below, its tasks are *windows as in fit*; *fields "
+    "as in training* are those of the KrigingNP.",
+    "unit": "units in which a field has a standard deviation of 0.1 to 1",
+    "use": 'The weights at which `aenp.fit` starts (`start="base"`), with a network of the same size.',
+    "limits": "Not made to predict as it is: it is not indifferent to units, and knows fields only in those of `fit`, "
+    "a patch of 32 × 32 cells or 128 stations in two units. To map observations at once use `aenp.interpolate`.",
+}
+"What differs for the models of `base` at which fits start."
 TARGETS = {"era5-2d": "36.5,46.75,6.75,18.25,0.25", "era5-points-2d": "35,60,10,45,0.5"}
 
 ABOUT = {
@@ -186,6 +196,8 @@ def card(name: str, facts: dict[str, Any]) -> str:
     """The page of one model."""
     experiment, _, model = name.partition("/")
     about = ABOUT[experiment]
+    if experiment == "base" and not model.startswith("krigingnp"):
+        about = about._replace(**STARTING)
     scores, source = measured(experiment, model, facts)
     load = FIELD if experiment in TARGETS else PROCESS
     recipe = {key: value for key, value in facts["recipe"].items() if key != "steps"}  # a limit in minutes overrides it
@@ -229,11 +241,11 @@ def index(models: dict[str, dict[str, Any]]) -> str:
     parts = ["# Model cards", f"{len(models)} trained models come with the package; `aenp.pretrained(name)` loads one."]
     for experiment, about in ABOUT.items():
         own = {name: facts for name, facts in models.items() if name.startswith(f"{experiment}/")}
-        tests = next(iter(own.values()))["scores"]
+        tests = dict.fromkeys(test for facts in own.values() for test in facts["scores"])
         rows = [["model", "parameters", *(f"log-likelihood, {test}" for test in tests)]]
         for name, facts in own.items():
             scores = measured(experiment, name.split("/")[1], facts)[0]
-            numbers = (_number(test["loglik"]) for test in scores.values())
+            numbers = (_number(scores.get(test, {}).get("loglik")) for test in tests)
             rows.append([f"[{name}](/generated/models/{name}.md)", f"{facts['parameters']:,}", *numbers])
         contents = "\n".join(f"{name}" for name in own)
         parts += [f"## {about.title}", markdown(rows), f"```{{toctree}}\n:hidden:\n\n{contents}\n```"]

@@ -49,6 +49,7 @@ class FieldModel(Configured, nn.Module):
         local_gain: what its local effects add to the log-likelihood of a target at places left out of training, and
             the standard error of that; None if it was not measured.
         centred: of several variables, whether the values of each count from the mean of those observed.
+        start: the name of the base model at whose weights its training started; None if it started from nothing.
 
     Example:
         >>> import pandas as pd
@@ -67,6 +68,7 @@ class FieldModel(Configured, nn.Module):
         spread: float = 1.0,
         local_gain: Sequence[float] | None = None,
         centred: bool = False,
+        start: str | None = None,
     ) -> None:
         super().__init__()
         sizes = len(frame.axes), 1, len(frame.covariates) + frame.kinds
@@ -80,6 +82,7 @@ class FieldModel(Configured, nn.Module):
         if centred and not frame.kinds:
             raise ValueError("centred is for several variables; give the process values='centred' instead")
         self.process, self.frame, self.spread, self.centred = process, frame, spread, centred
+        self.start = start
         self.local_gain = None if local_gain is None else tuple(local_gain)
 
     def save(self, path: str | os.PathLike[str]) -> None:

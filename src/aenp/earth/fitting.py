@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame
 from aenp.earth.points import PointsLike
 from aenp.earth.sources import FieldLike, Period, Region
+from aenp.earth.starting import STARTS, record, recorded, start_at_base
 from aenp.earth.training_data import Data, prepare
 from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
@@ -28,6 +29,7 @@ from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
 from aenp.nn.coordinates import box_of
 from aenp.process import NeuralProcess, Symmetry
+from aenp.training.directory import CHECKPOINT
 from aenp.training.loop import Outcome, train
 from aenp.training.recipe import Recipe
 
@@ -50,6 +52,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "relaxedconvcnp": {"batch_size": 4, "optimiser": "muon"},
     "equivcnp": {"batch_size": 4},
 }
+LEARNING_RATE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class FitOptions:
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
         given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
         time: length of a window, such as "2 days": a prediction uses observations up to half of it before and after.
+        start: nothing; or base, at the weights of a model trained on random fields, where the family has one.
     """
 
     family: Text = None
@@ -85,6 +89,7 @@ class FitOptions:
     anomalies: Flag = False
     given: Text = None
     time: Annotated[str | None, optional("LENGTH")] = None
+    start: str = "nothing"
 
     def __post_init__(self) -> None:
         if self.chosen_family not in OPTIONS:
@@ -92,6 +97,8 @@ class FitOptions:
         if self.time is not None and "attention" not in OPTIONS[self.chosen_family]:
             raise ValueError(f"a window of time needs family='pttnp' or 'tnp'; got {self.family!r}")
         check_limits(self)
+        if self.start not in STARTS:
+            raise ValueError(f"start must be one of {', '.join(STARTS)}; got {self.start!r}")
         if self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
         if self.bounds is not None and self.likelihood != "bounded":
@@ -139,8 +146,8 @@ def fit(
         resume: continue the training in `out`.
         covariates: what is known wherever the model is used, such as a topography: fields or files, with time or
             without, or names of columns or variables of `data`. Local effects are then what these do not explain.
-        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies`, `given` and
-            `time`, as in `FitOptions`.
+        options: `variable`, `region`, `period`, `steps`, `seed`, `likelihood`, `bounds`, `anomalies`, `given`, `time`
+            and `start`, as in `FitOptions`.
 
     Example:
         >>> import numpy as np
@@ -189,10 +196,16 @@ def fit_in(
             "covariates, anomalies, given, time, likelihood and bounds"
         )
     process = _model(options.chosen_family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
+    if resume:
+        start = recorded(out)
+    else:
+        start = start_at_base(process) if options.start == "base" else None
+        if not (Path(out) / CHECKPOINT).exists():  # that of another run, which `train` refuses to overwrite
+            record(out, asdict(options), start)
     recipe = _recipe(1 if options.steps is None else options.steps, options.chosen_family, own)
 
     def framed(process: NeuralProcess) -> FieldModel:
-        return FieldModel(process, own.frame, centred=own.centred)
+        return FieldModel(process, own.frame, centred=own.centred, start=start)
 
     source = own.source
     if "attention" not in OPTIONS[options.chosen_family]:
@@ -212,7 +225,7 @@ def fit_in(
         return framed(process).eval(), outcome
     found = adjust(process, own.validation)
     gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
-    model = FieldModel(process, own.frame, found.spread, gain, own.centred).eval()
+    model = FieldModel(process, own.frame, found.spread, gain, own.centred, start).eval()
     model.save(saved)
     if gain is not None:
         print(f"aenp: {found}", file=sys.stderr)
@@ -229,7 +242,7 @@ def with_all_targets(source: TaskSource) -> TaskSource:
 def _recipe(steps: int, family: str, data: Data) -> Recipe:
     """How to train: first without the places, and then half of the time as if elsewhere."""
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
-    return Recipe(steps, learning_rate=2e-3, exact_first=0.25, elsewhere=elsewhere, **RECIPES[family])
+    return Recipe(steps, learning_rate=LEARNING_RATE, exact_first=0.25, elsewhere=elsewhere, **RECIPES[family])
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:

@@ -195,7 +195,7 @@ def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: boo
                 mean, std = _predict(model, _number(model, each), tasks.seen(split), split.target)
                 depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
     spread = model.spread * widening(np.concatenate(depths))
-    return FieldModel(model.process, model.frame, spread, model.local_gain, model.centred).eval()
+    return FieldModel(model.process, model.frame, spread, model.local_gain, model.centred, model.start).eval()
 
 
 def _number(model: FieldModel, choice: Choice) -> int:

@@ -1,14 +1,19 @@
-"""The base model: trained on random fields of many kinds, to interpolate any."""
+"""The base models, trained on random fields of many kinds: one interpolates any, others are where `aenp.fit` starts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.distributions import Distribution, Normal
 
-from aenp.data.random_fields import Field, RandomFields
+from aenp.data import TaskSource
+from aenp.data.random_fields import Field, RandomFields, log_uniform
+from aenp.data.random_windows import RandomWindows, Window
+from aenp.earth.fitting import LEARNING_RATE, OPTIONS, RECIPES
 from aenp.evaluation.scores import oracle_values
 from aenp.experiments.experiment import Experiment, FamilySetup, Stratum, per_stratum
 from aenp.process import NeuralProcess
@@ -19,30 +24,63 @@ SOURCE = RandomFields()
 VALIDATION_SEED, TEST_SEED = 2**31, 2**32
 COUNTS = (3, 6, 12, 25, 50, 100, 150, 256)
 ROUGHER = RandomFields(lengthscale=(0.01, 0.03))
+WINDOWS = RandomWindows()
+TESTED = [Window(True, 2.0, seen) for seen in (10, 40, 120, 340)]
+TESTED += [Window(False, 2.0, seen) for seen in (3, 10, 20, 40)]
+"The patches and the windows of stations that models are tested on."
+OF_FIT = {
+    "pttnp": OPTIONS["pttnp"] | {"values": "centred", "wavelengths": (0.125, 6.0)},
+    "convcnp": OPTIONS["convcnp"] | {"values": "centred", "points_per_unit": 16.0},
+}
+"The networks of `aenp.fit`, with scales that suit most of its tasks."
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of one of several sources."""
+
+    source: TaskSource = SOURCE
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        return self.source.batch(batch_size, index, seed)
+
+
+def _setup(family: str, steps: int, source: RandomWindows) -> FamilySetup:
+    recipe = Recipe(steps=steps, learning_rate=LEARNING_RATE, **RECIPES[family])
+    return FamilySetup(recipe, OF_FIT[family], tasks={"source": source})
 
 
 class Base(Experiment):
-    """Random fields in the plane, and fields rougher than any in training."""
+    """Random fields in the plane, fields rougher than any in training, and windows as `aenp.fit` poses them."""
 
     name = "base"
-    title = "The base model: random fields"
+    title = "The base models: random fields"
     dim_x = 2
     domain = ((-1.0, 1.0), (-1.0, 1.0))
     norm = 1
     remark = """\
 This experiment is not the paper's. The *truth* knows each field's kernel, nugget and trend. `python -m benchmarks.base`
-compares the model with exact Gaussian processes whose kernels are fitted to the same points."""
-    models = (("krigingnp", "exact"),)
+compares the KrigingNP with exact Gaussian processes whose kernels are fitted to the same points. PT-TNP and ConvCNP,
+the networks of `aenp.fit`, are trained on *windows as in fit* alone; the KrigingNP is not."""
+    models = (("krigingnp", "exact"), ("pttnp", "exact"), ("convcnp", "exact"))
     setups = {  # noqa: RUF012
-        "cpu": {"krigingnp": FamilySetup(Recipe(steps=14_000, batch_size=8, learning_rate=2e-3, clip_by="norm"))},
-        "paper": {"krigingnp": FamilySetup(Recipe(steps=100_000, batch_size=16, learning_rate=1e-3, clip_by="norm"))},
+        "cpu": {
+            "krigingnp": FamilySetup(Recipe(steps=14_000, batch_size=8, learning_rate=2e-3, clip_by="norm")),
+            "pttnp": _setup("pttnp", 2_000, WINDOWS),
+            "convcnp": _setup("convcnp", 2_000, RandomWindows(side=(2.0, 4.0))),
+        },
+        "paper": {
+            "krigingnp": FamilySetup(Recipe(steps=100_000, batch_size=16, learning_rate=1e-3, clip_by="norm")),
+            "pttnp": _setup("pttnp", 100_000, WINDOWS),
+            "convcnp": _setup("convcnp", 100_000, WINDOWS),
+        },
     }
 
-    def source(self) -> RandomFields:
-        return SOURCE
+    def source(self) -> Tasks:
+        return Tasks()
 
     def validation(self) -> tuple[list[Task], float]:
-        strata = _strata(SOURCE, 16, VALIDATION_SEED)
+        strata = _strata(SOURCE, 16, VALIDATION_SEED) + _windows(16, VALIDATION_SEED)
         return [stratum.task for stratum in strata], oracle_values(strata)["truth"]["loglik"].mean().item()
 
     def tests(self, tasks: int, seed: int) -> dict[str, list[Stratum]]:
@@ -50,6 +88,7 @@ compares the model with exact Gaussian processes whose kernels are fitted to the
         return {
             "fields as in training": _strata(SOURCE, each, TEST_SEED + 2 * seed),
             "rougher fields": _strata(ROUGHER, each, TEST_SEED + 2 * seed + 1),
+            "windows as in fit": _windows(each, TEST_SEED + 2 * seed),
         }
 
     def figures(self, models: Mapping[str, NeuralProcess], out: Path, seed: int) -> list[Path]:
@@ -67,8 +106,21 @@ def _strata(source: RandomFields, each: int, seed: int) -> list[Stratum]:
     return strata
 
 
-def _truth(task: Task, fields: Sequence[Field]) -> dict[str, Distribution]:
-    """Kriging with each field's own law."""
-    predictions = [field.predict(task.xc[i], task.yc[i, :, 0], task.xt[i]) for i, field in enumerate(fields)]
+def _windows(each: int, seed: int) -> list[Stratum]:
+    """`each` tasks with each of the windows tested."""
+    strata = []
+    for window in TESTED:
+        rng = np.random.default_rng((seed, window.gridded, window.seen))
+        fields = [WINDOWS.laws.field(rng) for _ in range(each)]
+        units = [log_uniform(rng, *WINDOWS.amplitude) for _ in range(each)]
+        task = Task.stack(starmap(partial(WINDOWS.task, rng, window=window), zip(fields, units, strict=True)))
+        strata.append(Stratum(task, partial(_truth, fields=fields, units=units)))
+    return strata
+
+
+def _truth(task: Task, fields: Sequence[Field], units: Sequence[float] | None = None) -> dict[str, Distribution]:
+    """Kriging with each field's own law, of values in its own unit."""
+    scale = task.yc.new_ones(len(task)) if units is None else task.yc.new_tensor(units)
+    predictions = [field.predict(task.xc[i], task.yc[i, :, 0] / scale[i], task.xt[i]) for i, field in enumerate(fields)]
     means, scales = (torch.stack(each).unsqueeze(-1) for each in zip(*predictions, strict=True))
-    return {"truth": Normal(means, scales)}
+    return {"truth": Normal(means * scale[:, None, None], scales * scale[:, None, None])}

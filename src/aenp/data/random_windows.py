@@ -1,0 +1,82 @@
+"""Random fields in the units in which `aenp.fit` poses its tasks: what its networks are trained on before any data."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from aenp.data.patches import CELLS_PER_UNIT, split
+from aenp.data.random_fields import Field, RandomFields, clustered, log_uniform, scattered
+from aenp.task import Task
+
+PATCH, STATIONS, MOST_STATIONS = 32, 128, 512
+"Cells along a side of a patch; stations in a window of side 2, and in the largest window."
+LAWS = RandomFields(lengthscale=(0.1, 4.0))
+
+
+class Window(NamedTuple):
+    """A window of observations, some of which are seen."""
+
+    gridded: bool
+    side: float
+    seen: int
+
+    def places(self, rng: np.random.Generator, targets: int) -> Float[np.ndarray, "points 2"]:
+        """Places in [−1, 1]² of what is seen, then of targets."""
+        count = self.seen + targets
+        if not self.gridded:
+            return (scattered if rng.random() < 0.5 else clustered)(rng, count)
+        cells = rng.permutation(PATCH**2)[:count]
+        return (2 * np.stack(np.divmod(cells, PATCH), axis=-1) + 1) / PATCH - 1
+
+
+@dataclass(frozen=True)
+class RandomWindows:
+    """Random fields seen in patches of a grid, or at stations in windows of many sizes, as `aenp.fit` poses its tasks.
+
+    A patch has 32 × 32 cells of 1/16, of which one in a hundred to one in three is context. A window of stations has up
+    to 512 of them, 128 or fewer in a square of side 2. Values vary within a window less than in all of the data.
+
+    Args:
+        laws: of the fields, in a box of about [−1, 1]² that becomes the window.
+        side: smallest and largest side of a window of stations, log-uniform.
+        amplitude: smallest and largest factor of the values, log-uniform.
+        num_targets: number of targets.
+
+    Example:
+        >>> from aenp.data import RandomWindows
+        >>> task = RandomWindows(num_targets=50).batch(batch_size=2, index=0, seed=0)
+        >>> len(task), task.xt.shape
+        (2, torch.Size([2, 50, 2]))
+    """
+
+    laws: RandomFields = LAWS
+    side: tuple[float, float] = (2.0, 8.0)
+    amplitude: tuple[float, float] = (0.1, 1.0)
+    num_targets: int = 128
+
+    def batch(self, batch_size: int, index: int, seed: int) -> Task:
+        """Batch number `index` of the stream `seed`, a function of these arguments alone; its windows are alike."""
+        rng = np.random.default_rng((seed, index))
+        window = self.window(rng)
+        return Task.stack(
+            self.task(rng, self.laws.field(rng), log_uniform(rng, *self.amplitude), window) for _ in range(batch_size)
+        )
+
+    def task(self, rng: np.random.Generator, field: Field, amplitude: float, window: Window) -> Task:
+        """One task with a field of this law, whose values are multiplied by the amplitude."""
+        places = window.places(rng, self.num_targets)
+        y = amplitude * field.draw(rng, torch.from_numpy(places)).float().unsqueeze(-1)
+        return split(window.side / 2 * places, y.numpy(), window.seen)
+
+    def window(self, rng: np.random.Generator) -> Window:
+        """A patch or a window of stations."""
+        if rng.random() < 0.5:
+            side, points = PATCH / CELLS_PER_UNIT, PATCH**2
+        else:
+            side = log_uniform(rng, *self.side)
+            points = int(min(STATIONS * (side / 2) ** 2, MOST_STATIONS) * log_uniform(rng, 0.1, 1.0))
+        seen = int(rng.integers(max(1, points // 100), points // 3, endpoint=True))
+        return Window(points == PATCH**2, side, seen)

@@ -1,0 +1,69 @@
+"""Where a fit starts: at the weights of a base model, which has learned to interpolate from random fields."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aenp.process import NeuralProcess
+from aenp.saving import written_whole
+from aenp.shipped import pretrained, shipped
+
+STARTS = ("base", "nothing")
+RUN = "run.json"
+"What a run was started with, in its directory."
+
+
+@torch.no_grad()
+def start_at_base(process: NeuralProcess) -> str | None:
+    """Gives a fresh network the weights of its family's shipped base model, and returns that model's name.
+
+    Further inputs of the network, such as covariates or fixed inputs, have no effect yet, so that it predicts what the
+    base model does; a third dimension of x is seen through the network's own frequencies, with which points that are
+    equal in it are seen as by the base model. Where no base model suits the network, it stays as it is: None.
+    """
+    name = f"base/{process.family}-exact"
+    if name not in shipped("base") or process.symmetry == "none":
+        return None
+    base = pretrained(name)
+    own, weights = process.state_dict(), base.state_dict()
+    if process.likelihood.configuration() != base.likelihood.configuration() or not _fit_into(weights, own):
+        return None
+    for key, weight in weights.items():
+        if not key.startswith("frequencies."):
+            own[key].zero_()
+        own[key][tuple(map(slice, weight.shape))] = weight
+    for layer in (getattr(process, "inject", None), getattr(process, "embed_covariates", [None])[-1]):
+        for parameter in () if layer is None else layer.parameters():
+            parameter.zero_()
+    return name
+
+
+def _fit_into(weights: dict[str, torch.Tensor], own: dict[str, torch.Tensor]) -> bool:
+    """Whether each tensor has its place in one of the same name, which may be larger in its last dimension."""
+    return all(
+        key in own and own[key].shape[:-1] == weight.shape[:-1] and own[key].shape[-1:] >= weight.shape[-1:]
+        for key, weight in weights.items()
+    )
+
+
+def record(out: str | os.PathLike[str], settings: dict[str, Any], start: str | None) -> None:
+    """Writes what a run was asked for, and the base model that it starts at, to its directory."""
+    with written_whole(Path(out) / RUN) as file:
+        file.write_text(json.dumps({"settings": settings, "start": start}, indent=1, default=str) + "\n")
+
+
+def recorded(out: str | os.PathLike[str]) -> str | None:
+    """The base model that the run in a directory was started at; None if it was none, or if nothing is recorded."""
+    file = Path(out) / RUN
+    if not file.exists():
+        return None
+    try:
+        start = json.loads(file.read_text())["start"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        start = False
+    if not isinstance(start, str | None):
+        raise ValueError(f"{file} does not tell where the run started; delete it to resume without")
+    return start

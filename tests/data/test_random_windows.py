@@ -1,0 +1,52 @@
+"""Random fields as `fit` poses its tasks."""
+
+import numpy as np
+import pytest
+import torch
+
+from aenp.data.random_windows import RandomWindows, Window
+from aenp.models.scales import points_per_unit
+
+SOURCE = RandomWindows(num_targets=16)
+
+
+def test_a_batch_is_a_function_of_its_arguments() -> None:
+    """The same index gives the same batch, another one another."""
+    one, same, other = (SOURCE.batch(2, index, seed=3) for index in (5, 5, 6))
+    assert torch.equal(one.yc, same.yc) and torch.equal(one.xt, same.xt)
+    assert one.xc.shape != other.xc.shape or not torch.equal(one.xc, other.xc)
+
+
+def test_a_patch_has_the_cells_of_those_of_fit() -> None:
+    """Its points are distinct nodes of a lattice with 16 of them in a unit, within two units."""
+    rng = np.random.default_rng(0)
+    task = SOURCE.task(rng, SOURCE.laws.field(rng), 0.5, Window(True, 2.0, 300))
+    points = torch.cat([task.xc, task.xt], dim=1)[0]
+    assert points_per_unit(task) == 16
+    assert len(points.unique(dim=0)) == 316 and (points.amax(0) - points.amin(0) <= 31 / 16).all()
+
+
+@pytest.mark.parametrize("side", [2.0, 6.0])
+def test_stations_fill_their_window(side: float) -> None:
+    """Stations are as far apart as their window is wide, and nearly all of them lie in it."""
+    rng = np.random.default_rng(1)
+    task = SOURCE.task(rng, SOURCE.laws.field(rng), 0.5, Window(False, side, 100))
+    assert task.xc.shape == (1, 100, 2) and side / 2 < np.ptp(task.xc[0, :, 0].numpy()) < 2 * side
+
+
+def test_the_amplitude_is_a_factor_of_the_values() -> None:
+    """The same draws with another amplitude are multiples of each other."""
+    ones, twos = (
+        SOURCE.task(rng, SOURCE.laws.field(rng), amplitude, Window(False, 2.0, 10))
+        for rng, amplitude in ((np.random.default_rng(2), 1.0), (np.random.default_rng(2), 2.0))
+    )
+    torch.testing.assert_close(twos.yt, 2 * ones.yt)
+
+
+def test_windows_are_of_both_kinds() -> None:
+    """Patches and stations alternate at random; windows of stations are of many sizes, and always something is seen."""
+    rng = np.random.default_rng(3)
+    windows = [SOURCE.window(rng) for _ in range(200)]
+    assert 50 < sum(window.gridded for window in windows) < 150 and min(window.seen for window in windows) >= 1
+    sides = [window.side for window in windows if not window.gridded]
+    assert 2 <= min(sides) < 3 and 6 < max(sides) <= 8

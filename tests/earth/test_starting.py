@@ -1,0 +1,142 @@
+"""Where a fit starts: at a base model, or from nothing."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_fitting import field, table
+
+import aenp
+from aenp.earth import fitting
+from aenp.earth.field_model import FieldModel
+from aenp.earth.fitting import fit
+from aenp.earth.starting import start_at_base
+from aenp.earth.training_data import prepare
+from aenp.experiments.base import Base
+from aenp.likelihoods import NonNegative, Normal
+from aenp.process import NeuralProcess, Symmetry
+from aenp.task import Task
+
+FAMILIES = "pttnp", "convcnp"
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> dict[str, NeuralProcess]:
+    """Base models with random weights, in place of those that are shipped."""
+    weights = tmp_path_factory.mktemp("weights")
+    models = {}
+    for family in FAMILIES:
+        models[family] = Base().model(family, "exact", seed=7).eval()
+        aenp.save(models[family], weights / "base" / f"{family}-exact.safetensors")
+        (weights / "base" / f"{family}-exact.json").write_text("{}")
+    monkeypatch.setattr("aenp.shipped.WEIGHTS", weights)
+    return models
+
+
+def fresh(family: str, symmetry: Symmetry, **options: object) -> tuple[NeuralProcess, Task]:
+    """The untrained network of a fit, and a task for it."""
+    own = prepare(field((16, 16)), **options)  # type: ignore[arg-type]
+    return fitting._model(family, symmetry, own, 0, Normal()).eval(), own.source.batch(2, 0, seed=0)
+
+
+def same(process: NeuralProcess, base: NeuralProcess, task: Task, plain: Task) -> None:
+    """Both models predict the same, up to round-off."""
+    with torch.no_grad():
+        one, other = process(task), base(plain)
+    torch.testing.assert_close(one.mean, other.mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(one.stddev, other.stddev, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("symmetry", ["exact", "approx"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_fit_starts_with_the_predictions_of_the_base_model(
+    base: dict[str, NeuralProcess], family: str, symmetry: Symmetry
+) -> None:
+    """At step 0 the network predicts what the base model does, with fixed inputs too."""
+    process, task = fresh(family, symmetry)
+    process.values = "centred"
+    assert start_at_base(process) == f"base/{family}-exact"
+    same(process, base[family], task, task)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_covariates_have_no_effect_at_the_start(base: dict[str, NeuralProcess], family: str) -> None:
+    """A network with covariates starts with the predictions of the base model, which has none, and learns from them."""
+    slope = field((16, 16)).latitude.broadcast_like(field((16, 16))[0]).rename("slope")
+    process, task = fresh(family, "exact", covariates=[slope])
+    process.values = "centred"
+    assert start_at_base(process) == f"base/{family}-exact"
+    same(process, base[family], task, replace(task, context_covariates=None, target_covariates=None))
+    aenp.loglik(process, task).mean().backward()
+    learned = process.head[0] if family == "convcnp" else process.embed_covariates[-1]
+    assert learned.weight.grad[:, -1].abs().max() > 0  # type: ignore[union-attr, index]
+
+
+def test_points_of_one_time_are_seen_as_by_the_base_model(base: dict[str, NeuralProcess]) -> None:
+    """With a window of time, observations and targets of the same time start with the base model's predictions."""
+    process, task = fresh("pttnp", "exact", time="3 days")
+    process.values = "centred"
+    assert start_at_base(process) == "base/pttnp-exact"
+    xc, xt = (torch.cat([x[..., :2], torch.full_like(x[..., :1], 0.3)], dim=-1) for x in (task.xc, task.xt))
+    same(process, base["pttnp"], replace(task, xc=xc, xt=xt), replace(task, xc=task.xc[..., :2], xt=task.xt[..., :2]))
+    assert (process.frequencies.frequencies[..., 2] != 0).any()  # type: ignore[union-attr, index]
+
+
+@pytest.mark.parametrize(
+    ("family", "symmetry"), [("pttnp", "none"), ("tnp", "exact"), ("equivcnp", "exact"), ("relaxedconvcnp", "approx")]
+)
+def test_a_network_without_a_base_model_starts_from_nothing(family: str, symmetry: Symmetry) -> None:
+    """Where no base model suits the family or the symmetry, the weights stay as they are."""
+    process, _ = fresh(family, symmetry)
+    before = {name: value.clone() for name, value in process.state_dict().items()}
+    assert start_at_base(process) is None
+    assert all(torch.equal(value, before[name]) for name, value in process.state_dict().items())
+
+
+def test_a_base_model_of_other_size_or_likelihood_is_left_aside() -> None:
+    """Weights are taken only where the likelihood is the same and every tensor has its place."""
+    options = dict(fitting.OPTIONS["convcnp"])
+    assert start_at_base(aenp.ConvCNP(2, 1, **options)) == "base/convcnp-exact"
+    assert start_at_base(aenp.ConvCNP(2, 1, **options | {"channels": 16})) is None
+    assert start_at_base(aenp.ConvCNP(2, 1, **options | {"layers": 5})) is None
+    assert start_at_base(aenp.ConvCNP(2, 1, **options, likelihood=NonNegative())) is None
+
+
+@pytest.mark.parametrize("data", [field(), table()])
+def test_start_nothing_takes_no_base_model(
+    data: object, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit from nothing is the same, bit for bit, whether base models are there or not."""
+    asked = fit(data, steps=1, start="nothing")  # type: ignore[arg-type]
+    based = fit(data, steps=1, start="base")  # type: ignore[arg-type]
+    monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path_factory.mktemp("none"))
+    without = fit(data, steps=1, start="base")  # type: ignore[arg-type]
+    assert asked.start is None and without.start is None and based.start == "base/convcnp-exact"
+    own, other = asked.state_dict(), without.state_dict()
+    assert all(torch.equal(value, other[name]) for name, value in own.items())
+    assert not torch.equal(own["process.embed.2.weight"], based.state_dict()["process.embed.2.weight"])
+
+
+def test_several_variables_start_at_the_base_model() -> None:
+    """The kinds of observations are covariates, which the network learns to tell apart."""
+    both = field().to_dataset().assign(u10=field() - 280)
+    assert fit(both, steps=1, start="base").start == "base/convcnp-exact"
+
+
+def test_a_resumed_run_keeps_its_start(tmp_path: Path) -> None:
+    """What a run started at stays in its directory and its model, whatever is asked for when it is resumed."""
+    fit(field(), steps=1, out=tmp_path / "parts", start="base")
+    assert json.loads((tmp_path / "parts" / "run.json").read_text())["start"] == "base/convcnp-exact"
+    resumed = fit(field(), steps=3, out=tmp_path / "parts", resume=True, start="nothing")
+    assert resumed.start == "base/convcnp-exact" == FieldModel.load(tmp_path / "parts" / "model.safetensors").start
+    (tmp_path / "parts" / "run.json").write_text('{"start": 1}')
+    with pytest.raises(ValueError, match="does not tell where the run started"):
+        fit(field(), steps=4, out=tmp_path / "parts", resume=True)
+
+
+def test_other_words_are_refused() -> None:
+    """A start that is not known raises an error that names those that are."""
+    with pytest.raises(ValueError, match="start must be one of base, nothing; got 'zero'"):
+        fit(field(), steps=1, start="zero")
