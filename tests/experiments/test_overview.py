@@ -10,7 +10,7 @@ from matplotlib import pyplot
 
 from aenp.data import GibbsTasks
 from aenp.evaluation.scores import Stratum, TaskValues, model_values
-from aenp.experiments import overview, report
+from aenp.experiments import overview, report, seeds
 from aenp.experiments.gp.experiment import INSIDE, OUTSIDE, Gibbs
 from aenp.experiments.temperature.grid import Temperature
 from aenp.models import make
@@ -74,7 +74,8 @@ def test_the_report_has_every_part_and_says_what_was_skipped(
 def test_without_the_document_the_theory_is_its_tables_and_its_picture(
     scored: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(overview, "PACKAGE", tmp_path / "site-packages" / "aenp")
+    for module in (overview, seeds):
+        monkeypatch.setattr(module, "PACKAGE", tmp_path / "site-packages" / "aenp")
     overview.write_overview(None, tmp_path, 4, 0)
     page = (tmp_path / "report.html").read_text()
     assert "<h2>The theory</h2>" in page and "<td>0.25</td>" in page
@@ -87,7 +88,7 @@ def test_a_report_elsewhere_shows_the_ablations_of_the_checkout(
     folder = tmp_path / "results" / "ablations" / "one"
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("# Without dropout\n")
-    monkeypatch.setattr(overview, "PACKAGE", tmp_path / "src" / "aenp")
+    monkeypatch.setattr(seeds, "PACKAGE", tmp_path / "src" / "aenp")
     overview.write_overview(None, tmp_path / "elsewhere", 4, 0)
     assert "<h2>Without dropout</h2>" in (tmp_path / "elsewhere" / "report.html").read_text()
 
