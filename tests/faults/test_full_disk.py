@@ -118,7 +118,7 @@ class NoScores:
     def __init__(self, *_: object) -> None:
         self.key = os.urandom(8).hex()
 
-    def page(self, _: object) -> str:
+    def page(self, *_: object) -> str:
         return 20_000 * "page"
 
     def as_json(self) -> dict[str, Any]:

@@ -311,7 +311,8 @@ class Comparison:
         ]
         return markdown_table(["model", "parameters", "steps", "minutes", "threads", "seed"], rows)
 
-    def page(self, figures: Iterable[Path], seeds: str = "") -> str:
+    def page(self, figures: Iterable[Path], results: Path) -> str:
+        """Everything as Markdown, with the spread over seeds from the ablations among the results."""
         data, split = self.experiment.data, self.experiment.split
         pictures = [f"![{file.stem.replace('_', ' ')}]({file.name})\n" for file in figures]
         return PAGE.format(
@@ -330,7 +331,7 @@ class Comparison:
             norm=self.experiment.norm,
             loglik=self.loglik_table(),
             gain=self.gain_section(),
-            seeds=seeds,
+            seeds=seeds_section(results, self.experiment.name, self.label),
             context=self.context_table(),
             domain=_section(self.experiment.domain_remark),
             deviation=self.symmetry_table(),
@@ -356,8 +357,7 @@ def write_report(
     Called again after it was stopped, it does not compute scores again that would be the same.
     """
     comparison = Comparison(experiment, models, tasks, seed, out / FOLDER)
-    seeds = seeds_section(out.parent, experiment.name, comparison.label)
-    page = comparison.page(experiment.figures(models, out, seed), seeds)
+    page = comparison.page(experiment.figures(models, out, seed), out.parent)
     results = json.dumps(comparison.as_json(), indent=1) + "\n"
     for name, text in (("README.md", page), ("results.json", results)):
         with written_whole(out / name) as temporary:
