@@ -191,6 +191,13 @@ def test_other_choices_are_varied_alike(
     assert [row.split(" | ")[1] for row in printed.splitlines()[2:4]] == values and len(trained) == 2
 
 
+def test_where_the_data_are_stays_out_of_the_results(
+    call: Callable[..., str], trained: list[bool], tmp_path: Path
+) -> None:
+    call(*WORDS, "--num", "0", "--seeds", "0", "--data", tmp_path / "secret")
+    assert "--data DIR" in lines()[0]["command"] and "secret" not in json.dumps(lines())
+
+
 def test_every_kind_of_run_has_a_directory_of_its_own() -> None:
     """The same settings and data have the same one, in whichever ablation."""
     runs = [

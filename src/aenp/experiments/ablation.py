@@ -1,6 +1,7 @@
 """Ablations: models that differ in one choice, each trained with several seeds, beside the paper's scores."""
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -304,6 +305,7 @@ def _train_and_score(run: Path, config: RunConfig, results: Results) -> None:
             print("Stopped. The same command continues.")
             sys.exit(130)
     known = json.loads(facts.read_text())
+    known["command"] = re.sub(r"--data \S+", "--data DIR", known["command"])
     scores = results.tests.scores(process_of(load(run / MODEL)))
     results.add(
         _settings(config),
