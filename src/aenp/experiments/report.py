@@ -67,7 +67,7 @@ CRPS in units of y, and the share of targets in the central 50, 90 and 95 % inte
 
 ## Training of the shipped models
 
-Minutes are of the clock, on machines that did other work too; benchmarks/budget.md has those of a core.
+Minutes are of the clock, on machines that did other work too; `python -m benchmarks.budget` measures those of a core.
 
 {training}
 {findings}{figures}
