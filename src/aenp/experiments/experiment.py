@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
+from torch import nn
 
 from aenp.configured import Configured
 from aenp.data import TaskSource
@@ -60,6 +61,8 @@ class FamilySetup:
         none: what differs in the recipe of the model without symmetry.
         fourier: waves for each dimension that the model without symmetry sees of positions, scaled to the domain; 0 for
             positions as they are.
+        from_twin: whether the approximate model starts as its exact counterpart does, with the same weights and with
+            fixed inputs of zero, so that the two differ by what the fixed inputs learn and less by chance.
     """
 
     recipe: Recipe
@@ -69,6 +72,7 @@ class FamilySetup:
     tasks: Mapping[str, Any] = field(default_factory=dict)
     none: Mapping[str, Any] = field(default_factory=dict)
     fourier: int = 0
+    from_twin: bool = False
 
 
 class Experiment(ABC):
@@ -209,7 +213,14 @@ class Experiment(ABC):
             fixed_inputs = FixedInputs(self.dim_x, **{"domain": self.domain, **setting.fixed_inputs})
         if symmetry == "none" and setting.fourier:
             options |= {"domain": self.domain, "fourier": setting.fourier}
-        return make(family, symmetry, self.dim_x, self.dim_y, fixed_inputs, **options)
+        model = make(family, symmetry, self.dim_x, self.dim_y, fixed_inputs, **options)
+        if fixed_inputs is not None and setting.from_twin:
+            exact, _, _ = exact_counterpart(key(family, symmetry)).rpartition("-")
+            twin = self.model(exact, "exact", preset, seed, setting)
+            model.load_state_dict(model.state_dict() | twin.state_dict())
+            for parameter in fixed_inputs.mlp[-1].parameters():
+                nn.init.zeros_(parameter)
+        return model
 
 
 def process_of(model: Any) -> NeuralProcess:

@@ -66,8 +66,8 @@ the networks of `aenp.fit`, are trained on *windows as in fit* alone; the Krigin
     setups = {  # noqa: RUF012
         "cpu": {
             "krigingnp": FamilySetup(Recipe(steps=14_000, batch_size=8, learning_rate=2e-3, clip_by="norm")),
-            "pttnp": _setup("pttnp", 2_000, WINDOWS),
-            "convcnp": _setup("convcnp", 2_000, RandomWindows(side=(2.0, 4.0))),
+            "pttnp": _setup("pttnp", 8_000, WINDOWS),
+            "convcnp": _setup("convcnp", 8_000, RandomWindows(side=(2.0, 4.0))),
         },
         "paper": {
             "krigingnp": FamilySetup(Recipe(steps=100_000, batch_size=16, learning_rate=1e-3, clip_by="norm")),

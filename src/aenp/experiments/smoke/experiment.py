@@ -45,9 +45,9 @@ TWO = {"likelihood": NormalMixture(2, min_scale=MIN_SCALE)}
 "Smoke or none: at the edge of a plume a cell is either full or empty, which no Normal can say."
 LOOSE = 10.0
 "Few points may miss a plume, which rightly makes gradients large: clipped as in the paper, models get too sure."
-RECIPE = Recipe(steps=8_000, batch_size=4, learning_rate=2e-3, clip=LOOSE, optimiser="muon", exact_first=0.25)
+RECIPE = Recipe(steps=8_000, batch_size=4, learning_rate=2e-3, clip=LOOSE, optimiser="muon", exact_first=0.5)
 CLOSE = TWO | {"margin": 0}
-SMALL_FIXED = {"num": 16, "width": 32, "fourier": 4, "dropout": 0.25}
+SMALL_FIXED = {"num": 16, "width": 32, "fourier": 16, "dropout": 0.1}
 
 
 class Smoke(Experiment):
@@ -68,10 +68,13 @@ class Smoke(Experiment):
                 tasks={"num_targets": 256},
                 approx={"fixed_at_targets": True},
                 fourier=16,
+                from_twin=True,
             ),
-            "convcnp": FamilySetup(RECIPE, SMALL_UNET | CLOSE, SMALL_FIXED),
-            "relaxedconvcnp": FamilySetup(RECIPE, SMALL_UNET | CLOSE, SMALL_FIXED),
-            "equivcnp": FamilySetup(replace(RECIPE, optimiser="adamw"), SMALL_GROUP | CLOSE, SMALL_FIXED),
+            "convcnp": FamilySetup(RECIPE, SMALL_UNET | CLOSE, SMALL_FIXED, from_twin=True),
+            "relaxedconvcnp": FamilySetup(RECIPE, SMALL_UNET | CLOSE, SMALL_FIXED, from_twin=True),
+            "equivcnp": FamilySetup(
+                replace(RECIPE, optimiser="adamw"), SMALL_GROUP | CLOSE, SMALL_FIXED, from_twin=True
+            ),
         },
         "paper": {
             "pttnp": FamilySetup(
