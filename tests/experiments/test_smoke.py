@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import aenp
 from aenp.experiments.smoke.experiment import AXIS, FULL, NUM_CONTEXT, TEST_SEED, Smoke, patches
 from aenp.experiments.smoke.simulator import Plumes
 from aenp.experiments.smoke.store import generate, load
@@ -58,6 +59,18 @@ def test_without_data_the_error_says_how_to_make_them(
     with pytest.raises(SystemExit, match="2"):
         call("train", "smoke", "--data", tmp_path / "none.zarr", "--model", "convcnp", "--symmetry", "exact")
     assert "aenp data smoke --num" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["pttnp", "convcnp", "relaxedconvcnp", "equivcnp"])
+def test_an_approximate_model_starts_as_its_exact_twin_and_learns_of_places(family: str) -> None:
+    task = Smoke().tests(32, seed=1)["test"][4].task
+    model = Smoke().model(family, "approx", seed=3)
+    twin = Smoke().model(family.removeprefix("relaxed"), "exact", seed=3)
+    assert torch.equal(model(task).mean, twin(task).mean) and torch.equal(model(task).stddev, twin(task).stddev)
+    model.train()
+    model.fixed_inputs.dropout = 0.0
+    (-aenp.loglik(model, task).mean()).backward()
+    assert model.fixed_inputs.mlp[-1].weight.grad.abs().max() > 0
 
 
 def test_paper_sizes() -> None:

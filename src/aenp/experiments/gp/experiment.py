@@ -62,6 +62,8 @@ oracles, and differences between models."""
                 {"attention": "spectral", "wavelengths": (0.1, 14.0), "dim": 64, "heads": 4, "layers": 4},
                 SMALL_FIXED | {"fourier": 8},
                 approx={"fixed_at_targets": True},
+                none={"steps": 24_000, "batch_size": 8, "optimiser": "muon"},
+                fourier=32,
             ),
             "convcnp": FamilySetup(Recipe(steps=36_000, learning_rate=2e-3), SMALL_UNET, SMALL_FIXED),
             "relaxedconvcnp": FamilySetup(Recipe(steps=30_000, learning_rate=2e-3), SMALL_UNET, SMALL_FIXED),
