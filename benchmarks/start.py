@@ -7,15 +7,10 @@ done again.
 
 import datetime
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -25,19 +20,13 @@ from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.starting import STARTS
 from aenp.evaluation.tables import markdown_table
 from benchmarks import unseen_places
+from benchmarks.measure import own_time
 from benchmarks.validation import ITALY, JUNE, LAST, MAY, YEARS
 
 HERE = Path(__file__).parent
 CASES = {"Italy, convcnp": "convcnp", "stations, pttnp": "pttnp", "stations, convcnp": "convcnp"}
 "The family of each case."
 METRICS = {"loglik": "log-likelihood", "crps": "CRPS [K]"}
-
-
-@contextmanager
-def own_time() -> Iterator[None]:
-    """Within this context a training's minutes are those that its process has computed, not those that have passed."""
-    with patch("aenp.training.loop.time", SimpleNamespace(monotonic=time.process_time)):
-        yield
 
 
 def run(case: str, start: str, data: Path, minutes: float, seed: int, tasks: int) -> dict[str, Any]:

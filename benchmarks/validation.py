@@ -24,6 +24,7 @@ from aenp.earth.fitting import FitOptions, fit_in
 from aenp.evaluation.plots import save_figure
 from aenp.evaluation.tables import markdown_table
 from benchmarks import unseen_places
+from benchmarks.measure import own_time
 from benchmarks.speed import machine
 
 HERE = Path(__file__).parent
@@ -100,7 +101,7 @@ def run(case: Case, data: Path, minutes: float, seed: int, tasks: int) -> dict[s
             training = tested[tested.merge(unseen, "left", indicator="kept")["kept"].to_numpy() == "left_only"]
         training = training[training["time"].between(*case.period)]
     covariates = [data / TOPOGRAPHY] if case.elevation else []
-    with TemporaryDirectory() as out:
+    with TemporaryDirectory() as out, own_time():
         model, outcome = fit_in(out, training, FitOptions(minutes=minutes, seed=seed, **options), False, covariates)
     if not outcome.finished:
         raise SystemExit("stopped; the same command continues with this case")
@@ -136,7 +137,7 @@ def main(
     Args:
         data: directory of the climate data.
         names: which cases; by default all.
-        minutes: of training on one core.
+        minutes: of training: the time that one core has computed.
         seed: of the training, and of the places and times of the test.
         tasks: times of the test, at most.
         out: directory of the results.
@@ -178,15 +179,15 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
     verdicts = "\n".join(facts.format(**result) for result in results)
     return f"""# Fitted models beside kriging
 
-Written by `python -m benchmarks.validation --data DIR --minutes MINUTES`: `aenp.fit` for these minutes on one core, and
-`validate` on days that it has not seen. Of a field, a tenth of the cells is observed. Of the *stations*, a random
-fifth, which the model has not seen either, is predicted from all others. *2010* is ERA5 at points, fitted to 2006 to
-2009: a tenth of the points is observed, on the day or, with windows of *two days*, on the days beside it too, and local
-effects see the season as periodic inputs. Baselines see what is observed on the day, and learn from the training
-period; for Italy → UK, where the model is fitted to Italy in summer and predicts the last third of March in the UK,
-they learn from the days before. Their climatology there is hence the UK's own, which the model has not seen. Kriging
-has a Matérn kernel fitted by maximum likelihood. The slope left is that of the errors over the elevation, on land.
-Standard errors are over days.
+Written by `python -m benchmarks.validation --data DIR --minutes MINUTES`: `aenp.fit` for these minutes of one core's
+own time, and `validate` on days that it has not seen. Of a field, a tenth of the cells is observed. Of the *stations*,
+a random fifth, which the model has not seen either, is predicted from all others. *2010* is ERA5 at points, fitted to
+2006 to 2009: a tenth of the points is observed, on the day or, with windows of *two days*, on the days beside it too,
+and local effects see the season as periodic inputs. Baselines see what is observed on the day, and learn from the
+training period; for Italy → UK, where the model is fitted to Italy in summer and predicts the last third of March in
+the UK, they learn from the days before. Their climatology there is hence the UK's own, which the model has not seen.
+Kriging has a Matérn kernel fitted by maximum likelihood. The slope left is that of the errors over the elevation, on
+land. Standard errors are over days.
 
 ![CRPS of every method in every case](validation.png)
 
