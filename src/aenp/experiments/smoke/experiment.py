@@ -107,8 +107,8 @@ compare differences between models, not numbers across columns. Ours predict a m
 none, with standard deviations of at least {MIN_SCALE}, so that no model can score more than {CEILING:.2f}. Each test
 task is from a simulation of its own.
 
-The difference between an approximate model and its own equivariant part shows what the fixed inputs are worth; its
-exact counterpart was trained separately, and also differs by chance.
+An approximate model starts as its exact counterpart, and is trained in the same way for half of its steps, so that the
+two differ less by chance. Its own equivariant part shows what the fixed inputs are worth to it.
 Nearly half of the patches hold no smoke, and dominate the equivariance deviation, a mean of ratios."""
 
     @classmethod
