@@ -5,7 +5,7 @@ import torch
 
 from aenp.nn.cells import cells
 from aenp.nn.matern import matern
-from aenp.nn.vecchia import NEIGHBOURS, profile, references, spacing, traceless
+from aenp.nn.vecchia import NEIGHBOURS, _conditional, profile, references, spacing, traceless
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -34,6 +34,23 @@ def test_few_points_have_the_exact_likelihood() -> None:
         assert abs(logliks[0, number] - loglik) < 0.01
 
 
+def test_conditional_variances_and_errors_are_those_of_cholesky_factors() -> None:
+    """For each of some matrices of five points: L_nn² and L_nn · (L⁻¹ y)_n, without the points that there are not."""
+    root = torch.randn(3, 2, 7, 5, 5, dtype=torch.float64, generator=GENERATOR)
+    values = torch.randn(2, 7, 5, dtype=torch.float64, generator=GENERATOR)
+    valid = torch.rand(2, 7, 5, generator=GENERATOR) < 0.7
+    valid[..., -1] = True
+    nugget = torch.tensor([1e-3, 0.1, 1.0], dtype=torch.float64)[:, None, None]
+    cov = (root @ root.mT) * (valid.unsqueeze(-1) & valid.unsqueeze(-2))
+    factor = torch.linalg.cholesky(cov + torch.diag_embed(torch.where(valid, nugget.unsqueeze(-1), 1.0)))
+    values = values * valid
+    errors = torch.linalg.solve_triangular(factor, values.unsqueeze(-1).expand(3, 2, 7, 5, 1), upper=False)
+    pairs = cov[..., *torch.triu_indices(5, 5)].permute(3, 0, 1, 2).clone()
+    found = _conditional(pairs, values.permute(2, 0, 1).unsqueeze(0), nugget, valid.permute(2, 0, 1))
+    torch.testing.assert_close(found[0], factor[..., -1, -1].square())
+    torch.testing.assert_close(found[1], factor[..., -1, -1] * errors[..., -1, 0])
+
+
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_the_order_of_the_points_and_masked_points_do_not_matter(dim: int) -> None:
     x, y = cloud(40, dim), torch.randn(1, 40, dtype=torch.float64, generator=GENERATOR)
@@ -56,7 +73,7 @@ def test_the_reference_like_the_field_has_the_larger_likelihood() -> None:
 
 def test_directions_of_anisotropy_are_traceless_symmetric_and_independent() -> None:
     for dim in (1, 2, 3):
-        basis = traceless(dim)
+        basis = torch.from_numpy(traceless(dim))
         assert len(basis) == dim * (dim + 1) // 2 - 1
         torch.testing.assert_close(basis, basis.mT)
         assert not basis.diagonal(dim1=1, dim2=2).sum(1).any()

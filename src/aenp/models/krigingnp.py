@@ -65,7 +65,7 @@ class Kernels(NamedTuple):
         cov = (drift1.unsqueeze(1) * self.drift.unsqueeze(2)) @ drift2.mT.unsqueeze(1)
         for i, smoothness in enumerate(SMOOTHNESS):
             scale, variance = self.lengthscale[..., i, None, None], self.variance[..., i, None, None]
-            cov = cov + variance * matern(r / scale, smoothness)
+            cov = cov.addcmul_(matern(r, smoothness, scale), variance)
         return cov
 
     def prior(self, drift: Float[Tensor, "batch n regressors"]) -> Float[Tensor, "batch components n"]:
@@ -241,12 +241,13 @@ class KrigingNP(NeuralProcess):
         bank = x.new_tensor([[each.lengthscale, each.nugget] for each in references(self.dim_x)]).log()
         likely_length, likely_nugget = (weights @ bank).T[..., None, None]
         likely_variance = (weights * scales).sum(dim=1)[:, None, None]
+        directions = torch.from_numpy(traceless(self.dim_x)).to(out)
         spread = torch.linspace(-1, 1, self.components).to(out).unsqueeze(-1)
         repeats = torch.tensor([1, self.dim_x, self.dim_covariates][: drift.shape[2]], device=out.device)
         return Kernels(
             variance=(likely_variance + variance).exp() / len(SMOOTHNESS),
             lengthscale=(likely_length + length + spread).exp() * unit[:, None, None],
-            stretch=torch.linalg.matrix_exp(torch.einsum("tks,sij->tkij", stretch / 2, traceless(self.dim_x).to(out))),
+            stretch=torch.linalg.matrix_exp((stretch / 2 @ directions.flatten(1)).unflatten(2, directions.shape[1:])),
             nugget=(likely_variance + likely_nugget + nugget).exp()[..., 0].clamp(min=LEAST_NUGGET),
             drift=drift.exp().repeat_interleave(repeats, dim=2),
             logits=logits[..., 0],

@@ -8,16 +8,18 @@ from torch import Tensor
 SMOOTHNESS = (0.5, 1.5, 2.5, math.inf)
 "Smoothness ν of the correlations that have a formula; infinity is the squared exponential."
 
-LEAST = -40.0
-"The least logarithm of a correlation: denormal numbers would take more time than all others."
+MOST = 40.0
+"Correlations decay by the exponential of this at most: denormal numbers would take more time than all others."
 
 
-def matern(r: Float[Tensor, "*batch"], smoothness: float) -> Float[Tensor, "*batch"]:
-    """The correlation at distances r in lengthscales, for ν = ½, 3/2, 5/2 or infinity."""
+def matern(
+    r: Float[Tensor, "*#shape"], smoothness: float, lengthscale: Float[Tensor, "*#shape"] | float = 1.0
+) -> Float[Tensor, "*#shape"]:
+    """The correlation at distances r, for ν = ½, 3/2, 5/2 or infinity."""
     if smoothness == math.inf:
-        return (-r.square() / 2).clamp(min=LEAST).exp()
-    r = math.sqrt(2 * smoothness) * r
-    decay = (-r).clamp(min=LEAST).exp()
+        return (r / lengthscale).square_().mul_(-0.5).clamp_(min=-MOST).exp_()
+    r = (r * (math.sqrt(2 * smoothness) / lengthscale)).clamp_(max=MOST)
+    decay = (-r).exp_()
     if smoothness == 0.5:
         return decay
-    return (1 + r) * decay if smoothness == 1.5 else (1 + r + r.square() / 3) * decay
+    return (1 + r).mul_(decay) if smoothness == 1.5 else (1 + r).addcmul_(r, r, value=1 / 3).mul_(decay)

@@ -1,6 +1,7 @@
 """Vecchia's likelihood: how well reference kernels explain some points, each given its nearest predecessors."""
 
 import math
+from bisect import bisect_right
 from functools import cache
 from itertools import product
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.linalg import expm
 from torch import Tensor
+from torch.nn.functional import pad
 
 from aenp.nn.matern import matern
 
@@ -19,8 +21,6 @@ STRETCH = math.log(2.0)
 ROWS, NEIGHBOURS = 128, 8
 SMALL = 1e-4
 "A nugget below which factors need double precision."
-HUGE = 1e9
-"More than the squared norm of values in standard deviations."
 WAVE = (17.31, 29.87, 23.57, 41.13)
 "Generic wave vector, in turns per spacing, whose phases order points as if at random."
 PHASE = 0.371127
@@ -43,6 +43,7 @@ class Reference(NamedTuple):
     trend: float = 0.0
 
 
+@cache
 def references(dim_x: int) -> list[Reference]:
     """The reference kernels in `dim_x` dimensions."""
     rough = product((0.5,), (2.0, 8.0, 32.0, 128.0), (1e-3, 0.1, 0.5))
@@ -56,11 +57,12 @@ def references(dim_x: int) -> list[Reference]:
     ]
 
 
-def traceless(dim_x: int) -> Float[Tensor, "directions dim_x dim_x"]:
+@cache
+def traceless(dim_x: int) -> Float[ndarray, "directions dim_x dim_x"]:
     """A basis of the symmetric matrices of trace zero: the directions of anisotropy."""
     basis = []
     for i, j in product(range(dim_x), repeat=2):
-        matrix = torch.zeros(dim_x, dim_x, dtype=torch.float64)
+        matrix = np.zeros((dim_x, dim_x))
         if i < j:
             matrix[i, j] = matrix[j, i] = 1.0
         elif i == j > 0:
@@ -68,7 +70,7 @@ def traceless(dim_x: int) -> Float[Tensor, "directions dim_x dim_x"]:
         else:
             continue
         basis.append(matrix)
-    return torch.stack(basis) if basis else torch.zeros(0, dim_x, dim_x, dtype=torch.float64)
+    return np.array(basis).reshape(-1, dim_x, dim_x)
 
 
 def spacing(x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch points"]) -> Float[Tensor, " batch"]:
@@ -98,46 +100,70 @@ def profile(
         mask: which points count.
         covariates: regressors with coefficients of variance one.
     """
-    near, valid = _nearest_predecessors(x, y, mask)
-    places, values = take(x, near), take(y.unsqueeze(-1), near) * valid.unsqueeze(-1)
-    drift = torch.ones_like(values)
-    if covariates is not None:
-        drift = torch.cat([drift, take(covariates, near)], dim=-1)
-    constant = drift @ drift.mT
-    square = x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)
-    linear = places @ places.mT / square.clamp(min=1e-12)[:, None, None, None]
-    distances = _distance(places @ torch.from_numpy(_stretches(x.shape[2])).to(places)[:, None, None])
-    own, count = valid[..., -1], valid[..., -1].sum(dim=1).clamp(min=1)
-    numbers, logliks, scales = [], [], []
-    for group in _alike(x.shape[2]).values():
-        dtype = torch.float64 if group[0][1].nugget < SMALL else torch.float32
-        facts = [[each.lengthscale, each.nugget, each.trend] for _, each in group]
-        lengthscale, nugget, trend = x.new_tensor(facts, dtype=dtype).T[..., None, None, None, None]
-        distance = distances.to(dtype)[[each.stretch for _, each in group]]
-        cov = matern(distance / lengthscale, group[0][1].smoothness) + constant.to(dtype)
-        if any(each.trend for _, each in group):
-            cov = cov + trend * linear.to(dtype)
-        log_variance, square = _conditional(cov, values.to(dtype), valid, nugget.squeeze(-1))
-        scale = ((square * own).sum(dim=-1) / count).clamp(min=1e-8).log()
-        logliks.append(-(scale + (log_variance * own).sum(dim=-1) / count).double() / 2)
+    near, valid = (each.permute(2, 0, 1) for each in _nearest_predecessors(x, y, mask))
+    places, values, own = _at(x, near), _at(y.unsqueeze(-1), near) * valid, valid[-1]
+    drift = torch.ones_like(values) if covariates is None else _at(pad(covariates, [1, 0], value=1.0), near)
+    one, other = torch.triu_indices(len(near), len(near), device=x.device)
+    (place, its), apart = (places[:, each] for each in (one, other)), ~(valid[one] & valid[other])
+    extent = (x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)).clamp(min=1e-12)
+    constant, linear = (drift[:, one] * drift[:, other]).sum(dim=0), (place * its).sum(dim=0) / extent.unsqueeze(1)
+    constant, linear = (each.masked_fill(apart, 0.0).unsqueeze(1) for each in (constant, linear))
+    stretched = torch.from_numpy(_stretches(x.shape[2])).to(x).mT @ (place - its).flatten(1)
+    distances = stretched.square().sum(dim=1).sqrt().unflatten(1, apart.shape).masked_fill(apart, torch.inf)
+    count, logliks, scales = own.sum(dim=1).clamp(min=1), [], []
+    for bank in _banks(x.shape[2]):
+        distance, parts = distances.to(bank.dtype).transpose(0, 1).contiguous(), []
+        lengthscale, nugget, trend = torch.from_numpy(bank.facts).to(distance)[..., None, None]
+        for smoothness, some in bank.alike.items():
+            parts.append(matern(distance[:, bank.stretches[smoothness]], smoothness, lengthscale[some]))
+            if smoothness in bank.with_trend:
+                parts[-1].addcmul_(trend[some], linear.to(distance))
+        cov = torch.cat(parts, dim=1).add_(constant.to(distance))
+        variance, error = _conditional(cov, values.to(cov), nugget, valid)
+        scale = ((error.square() / variance * own).sum(dim=-1) / count).clamp(min=1e-8).log()
+        logliks.append(-(scale + (variance.log() * own).sum(dim=-1) / count).double() / 2)
         scales.append(scale.double())
-        numbers += [number for number, _ in group]
-    order = torch.tensor(numbers, device=x.device).argsort()
+    order = np.argsort(np.concatenate([bank.numbers for bank in _banks(x.shape[2])]))
     return torch.cat(logliks)[order].T, torch.cat(scales)[order].T
 
 
-def _alike(dim_x: int) -> dict[tuple[float, bool], list[tuple[int, Reference]]]:
-    """The references with their numbers, in groups of one smoothness and precision, to be computed together."""
-    groups: dict[tuple[float, bool], list[tuple[int, Reference]]] = {}
-    for number, each in enumerate(references(dim_x)):
-        groups.setdefault((each.smoothness, each.nugget < SMALL), []).append((number, each))
-    return groups
+class Bank(NamedTuple):
+    """References of one precision, sorted by smoothness, which are computed together."""
+
+    dtype: torch.dtype
+    numbers: Int[ndarray, " references"]
+    facts: Float[ndarray, "3 references"]
+    "Lengthscales, nuggets and variances of the trend."
+    alike: dict[float, slice]
+    "Which of them have a smoothness."
+    stretches: dict[float, list[int]]
+    "Their stretches, or one that is that of all."
+    with_trend: set[float]
+    "Smoothness of those with a trend."
+
+
+@cache
+def _banks(dim_x: int) -> list[Bank]:
+    """The references of single and of double precision."""
+    banks = []
+    for dtype in (torch.float32, torch.float64):
+        found = [each for each in enumerate(references(dim_x)) if (each[1].nugget < SMALL) == (dtype == torch.float64)]
+        numbers, kernels = zip(*sorted(found, key=lambda each: each[1].smoothness), strict=True)
+        smoothness = [each.smoothness for each in kernels]
+        ends = {each: bisect_right(smoothness, each) for each in smoothness}
+        alike = {each: slice(smoothness.index(each), end) for each, end in ends.items()}
+        facts = np.array([[each.lengthscale, each.nugget, each.trend] for each in kernels]).T
+        stretches = {each: [kernel.stretch for kernel in kernels[some]] for each, some in alike.items()}
+        stretches = {each: some if any(some) else [0] for each, some in stretches.items()}
+        trends = {each.smoothness for each in kernels if each.trend}
+        banks.append(Bank(dtype, np.array(numbers), facts, alike, stretches, trends))
+    return banks
 
 
 @cache
 def _stretches(dim_x: int) -> Float[ndarray, "stretches dim_x dim_x"]:
     """No stretch, then every direction's with either sign."""
-    signed = [sign * STRETCH * matrix for matrix in traceless(dim_x).numpy() for sign in (1, -1)]
+    signed = [sign * STRETCH * matrix for matrix in traceless(dim_x) for sign in (1, -1)]
     return np.stack([np.eye(dim_x), *map(expm, signed)])
 
 
@@ -179,25 +205,30 @@ def _nearest_predecessors(
     return torch.cat([near.indices, own.unsqueeze(-1)], dim=2), valid
 
 
-def _distance(x: Float[Tensor, "*batch points dim"]) -> Float[Tensor, "*batch points points"]:
-    return (x.unsqueeze(-2) - x.unsqueeze(-3)).norm(dim=-1)
+def _at(
+    values: Float[Tensor, "batch points dim"], near: Int[Tensor, "family batch rows"]
+) -> Float[Tensor, "dim family batch rows"]:
+    """The values at the points of these numbers, rows last: arithmetic on many rows at a time is fast."""
+    return values.permute(2, 0, 1).unsqueeze(1).take_along_dim(near.unsqueeze(0), dim=3)
 
 
 def _conditional(
-    cov: Float[Tensor, "references batch rows family family"],
-    values: Float[Tensor, "batch rows family 1"],
-    valid: Bool[Tensor, "batch rows family"],
-    nugget: Float[Tensor, "references 1 1 1"],
+    cov: Float[Tensor, "pairs references batch rows"],
+    values: Float[Tensor, "1 family batch rows"],
+    nugget: Float[Tensor, "references 1 1"],
+    valid: Bool[Tensor, "family batch rows"],
 ) -> tuple[Float[Tensor, "references batch rows"], Float[Tensor, "references batch rows"]]:
-    """The logarithm of each last value's variance given those before it, and its squared error in that variance.
+    """Each last value's variance given those before it, and its error; `cov` has the pairs (j, i) with i ≥ j in order.
 
-    One factor gives both: below that of the covariance, the values become their errors in standard deviations.
+    Point by point, Σ_ik ← Σ_ik − Σ_ij Σ_kj / Σ_jj and y_i ← y_i − Σ_ij y_j / Σ_jj for all i and k after j. Every step
+    is for all references and rows at once, which takes far less time than a small factor for each of them.
     """
-    size = cov.shape[-1]
-    cov = cov * (valid.unsqueeze(-1) & valid.unsqueeze(-2))
-    cov.diagonal(dim1=-2, dim2=-1).add_(torch.where(valid, nugget, 1.0))
-    values = values.expand(*cov.shape[:-1], 1)
-    above = torch.cat([cov, values], dim=-1)
-    below = torch.cat([values.mT, torch.full_like(values[..., :1, :], HUGE)], dim=-1)
-    factor = torch.linalg.cholesky(torch.cat([above, below], dim=-2))
-    return 2 * factor[..., size - 1, size - 1].log(), factor[..., size, size - 1].square()
+    columns, errors = cov.split(list(range(len(valid), 0, -1))), values.transpose(0, 1).repeat(1, cov.shape[1], 1, 1)
+    noise = torch.where(valid.unsqueeze(1), nugget, 1.0)
+    for j, column in enumerate(columns):
+        variance = (column[0] + noise[j]).clamp_(min=nugget)
+        ratios = column[1:] / variance
+        errors[j + 1 :].addcmul_(ratios, errors[j], value=-1)
+        for k, later in enumerate(columns[j + 1 :]):
+            later.addcmul_(column[k + 1 :], ratios[k], value=-1)
+    return variance, errors[-1]
