@@ -258,6 +258,8 @@ class FieldModel(Configured, nn.Module):
         elevation: FieldLike | None = None,
         plot: str | os.PathLike[str] | None = None,
         covariates: Sequence[FieldLike] = (),
+        coast: FieldLike | None = None,
+        progress: bool = False,
     ) -> pd.DataFrame:
         """Where the next stations should be: one after another, each where it most reduces the targets' variance.
 
@@ -276,10 +278,13 @@ class FieldModel(Configured, nn.Module):
             elevation: a topography in metres, for a model that sees elevation.
             plot: a map to draw, such as map.png; by default none.
             covariates: fields of the model's covariates, as for `predict`.
+            coast: a topography or land–sea mask, for coastlines on the map.
+            progress: show a progress bar.
         """
         from aenp.earth.placement import suggest
 
-        return suggest(self, context, candidates, number, target, variable, elevation, plot, covariates)
+        given = number, target, variable, elevation, plot, covariates, coast, progress
+        return suggest(self, context, candidates, *given)
 
     def variances(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
         """The predictive variance at the places given each of the contexts, as `predict` would have it, at once.
