@@ -29,6 +29,7 @@ COMMANDS = {
     "interpolate": ("aenp.earth.commands", "predict a field from observations alone, without training"),
     "fit": ("aenp.earth.commands", "train a model on your own field or stations"),
     "predict": ("aenp.earth.commands", "predict a field from observations"),
+    "suggest": ("aenp.earth.commands", "find where the next stations would tell most"),
     "validate": ("aenp.earth.commands", "compare a model with kriging on data that are held out"),
     "test-symmetry": ("aenp.earth.commands", "test whether places differ in your data"),
     "families": ("aenp.evaluation.families", "every architecture, with its equivariance errors"),

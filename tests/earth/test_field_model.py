@@ -471,7 +471,7 @@ def test_locations_on_a_grid_are_not_moved(on_grid: FieldModel, monkeypatch: pyt
     shifted = table.assign(lat=table["lat"] + 0.1, lon=table["lon"] + 0.2)
     target = {"latitude": LATITUDES + 0.1, "longitude": (LONGITUDES + 0.2).astype(np.float32)}
     found = [on_grid.predict(table, GRID), on_grid.predict(shifted, target)]
-    monkeypatch.setattr(FieldModel, "_nodes", lambda *_: (None, {}))
+    monkeypatch.setattr("aenp.earth.field_model.nodes_for", lambda *_: (None, {}))
     assert found[0].identical(on_grid.predict(table, GRID)) and found[1].identical(on_grid.predict(shifted, target))
 
 

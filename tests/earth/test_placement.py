@@ -1,11 +1,13 @@
 """Placement: the next station is where it tells most about the targets."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 import aenp
 from aenp.earth.field_model import FieldModel
@@ -98,3 +100,33 @@ def test_impossible_numbers_raise() -> None:
 def test_a_station_may_be_suggested_where_there_is_one() -> None:
     context = drawn(1, 5).drop(columns="time")
     assert len(gp_model().suggest(context, context, 5)) == 5
+
+
+def test_the_command_writes_the_table_and_the_map(tmp_path: Path, call: Callable[..., str]) -> None:
+    context, files = drawn(1, 12).drop(columns="time"), [tmp_path / name for name in ("new.csv", "map.png", "land.nc")]
+    context.to_csv(tmp_path / "stations.csv", index=False)
+    torch.manual_seed(0)
+    model = FieldModel(aenp.TNP(2, 1, attention="spectral", dim=8, heads=2, layers=1), FRAME).eval()
+    model.save(tmp_path / "model.safetensors")
+    axes = {"latitude": np.arange(38.0, 53.0), "longitude": np.arange(-12.0, 13.0)}
+    land = (axes["longitude"] > 0) * np.ones((len(axes["latitude"]), 1))
+    xr.DataArray(land, axes, name="lsm").to_netcdf(files[2])
+    words = "--weights", tmp_path / "model.safetensors", "--candidates", GRID, "--number", 2, "--target", "44,48,2,6,1"
+    written = "--out", files[0], "--plot", files[1], "--coast", files[2]
+    printed = call("suggest", tmp_path / "stations.csv", *words, *written)
+    table = pd.read_csv(files[0], index_col="station")
+    pd.testing.assert_frame_equal(table, model.suggest(context, GRID, 2, target="44,48,2,6,1"))
+    assert str(table.round(3)) in printed and f"{files[0]}\n{files[1]}\n" in printed
+    assert files[1].stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "message"),
+    [("--out", "stations.csv", "would overwrite --context"), ("--coast", "land.nc", "add --plot")],
+)
+def test_the_command_refuses_files_that_contradict_each_other(
+    option: str, file: str, message: str, capsys: pytest.CaptureFixture[str], call: Callable[..., str]
+) -> None:
+    with pytest.raises(SystemExit):
+        call("suggest", "stations.csv", "--weights", "x", "--candidates", GRID, option, file)
+    assert message in capsys.readouterr().err

@@ -188,6 +188,22 @@ LINES = {
             },
         )
     ],
+    "suggest": [
+        Line(
+            "stations.csv --weights model.safetensors --candidates 41,45,-4,2,2 --number 2 --out new/places.csv",
+            {
+                "": (*NO_FIELD, "celsius.csv"),
+                "--weights": (*NO_MODEL, "process.safetensors"),
+                "--candidates": (*NO_PLACES, *NO_GRID, "100,120,0,1,1"),
+                "--target": (*NO_PLACES, *NO_GRID, "100,120,0,1,1"),
+                "--number": (*NO_COUNT, "13"),
+                "--variable": NO_NAME,
+                "--out": (*NO_FILE, "places.nc"),
+                "--plot": (*NO_FILE, "new/map.xyz"),
+                "--plot new/map.png --coast": NO_FIELD,
+            },
+        )
+    ],
     "validate": [
         Line(
             "field.nc --weights model.safetensors --tasks 1 --out new/table.csv",
@@ -221,7 +237,8 @@ LINES = {
     "families": [Line("--tasks 1 --seed 1", {"--tasks": NO_COUNT, "--seed": NO_SEED})],
     "theory": [Line("--out new", {"--out": NO_DIRECTORY})],
 }
-QUICK = [("data", 0), ("fit", 0), ("fit", 1), ("models", 0), ("plot", 0), ("predict", 0), ("train", 0), ("validate", 0)]
+ONCE = ("data", "models", "plot", "predict", "suggest", "train", "validate")
+QUICK = [*((command, 0) for command in ONCE), ("fit", 0), ("fit", 1)]
 
 
 def misspelt(word: str, random: Random) -> str:

@@ -1,8 +1,9 @@
-"""The commands for a scientist's own fields and stations: interpolate, fit, predict, validate, test-symmetry."""
+"""The commands for own fields and stations: interpolate, fit, predict, suggest, validate, test-symmetry."""
 
 import shlex
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,17 +67,11 @@ def interpolate(
     """
     if out is None and plot is None:
         raise ValueError("there is nothing to write; give --out, such as --out prediction.nc, or --plot map.png")
-    if coast is not None and plot is None:
-        raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
     if out is not None:
         check_output(out)
-    check_apart({"context": context, "target": target, "coast": coast}, {"out": out, "plot": plot})
+    _check_paths(out, plot, coast, context=context, target=target)
     if plot is not None:
         from aenp.earth.maps import map_prediction, read_coast
-        from aenp.evaluation.plots import picture_format
-
-        check_place(plot)
-        picture_format(plot)
     observed = open_points(context, variable)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -153,18 +148,10 @@ def predict(
         seed: random seed of the samples.
         covariates: files of the model's covariates, where context or target have no column or variable of that name.
     """
-    if coast is not None and plot is None:
-        raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
     check_output(out)
-    inputs: dict[str, str | Path | None] = {f"covariates {path}": path for path in covariates}
-    inputs |= {"weights": weights, "context": context, "target": target, "elevation": elevation, "coast": coast}
-    check_apart(inputs, {"out": out, "plot": plot})
+    _check_paths(out, plot, coast, covariates, weights=weights, context=context, target=target, elevation=elevation)
     if plot is not None:
         from aenp.earth.maps import map_prediction, read_coast
-        from aenp.evaluation.plots import picture_format
-
-        check_place(plot)
-        picture_format(plot)
     model = _field_model(weights)
     observed = model.observed(context, variable, elevation, covariates)
     shore = None if plot is None or coast is None else read_coast(coast, target, observed)
@@ -176,6 +163,55 @@ def predict(
     print(write_prediction(prediction, out))
     if plot is not None:
         print(map_prediction(prediction, observed, plot, shore))
+
+
+def suggest(
+    context: Positional[Path],
+    weights: str,
+    candidates: str,
+    number: Count = 5,
+    target: Text = None,
+    variable: Text = None,
+    elevation: File = None,
+    out: File = None,
+    plot: File = None,
+    coast: File = None,
+    covariates: Files = (),
+) -> None:
+    """Find where the next stations would tell most: one after another, each with the variance that remains.
+
+    Example: aenp suggest stations.csv --weights era5-2d/pttnp-approx --candidates 36,47,6,19,1 --number 3
+    --out places.csv --plot map.png
+
+    Args:
+        context: observations of a few typical times: a CSV table, or a file with a gridded field that is NaN where
+            nothing was observed.
+        weights: a model that `aenp fit` wrote, or its directory, or the name of a shipped one.
+        candidates: where stations can be placed: a file with latitudes and longitudes, or south,north,west,east,step in
+            degrees.
+        number: how many to place.
+        target: where predictions matter, as the candidates; by default there.
+        variable: name of the values in the context; by default the name in training, or the only one.
+        elevation: a topography in metres, for a model that sees elevation, where context or candidates have none.
+        out: CSV file for the table of stations; by default none.
+        plot: a map to draw, such as map.png; by default none.
+        coast: a file with topography or a land–sea mask, for coastlines on the map that --plot draws.
+        covariates: files of the model's covariates, where context or candidates have no column or variable of that
+            name.
+    """
+    _check_table(out)
+    files = {"context": context, "elevation": elevation}
+    _check_paths(out, plot, coast, covariates, weights=weights, candidates=candidates, target=target, **files)
+    table = _field_model(weights).suggest(
+        context, candidates, number, target, variable, elevation, plot, covariates, coast, sys.stderr.isatty()
+    )
+    print(table.round(3).to_string())
+    if out is not None:
+        with written_whole(out) as temporary:
+            table.to_csv(temporary)
+        print(out)
+    if plot is not None:
+        print(plot)
 
 
 def validate(
@@ -213,18 +249,8 @@ def validate(
         plot: a chart to draw, such as scores.png; by default none.
         covariates: files of the model's covariates, where the data have no column of that name.
     """
-    inputs: dict[str, str | Path | None] = {f"covariates {path}": path for path in covariates}
-    inputs |= {"weights": weights, "data": data, "stations": stations, "elevation": elevation}
-    check_apart(inputs, {"out": out, "plot": plot})
-    for file in (out, plot):
-        if file is not None:
-            check_place(file)
-    if out is not None and out.suffix != ".csv":
-        raise ValueError(f"{out} is no name for a table; choose one that ends in .csv")
-    if plot is not None:
-        from aenp.evaluation.plots import picture_format
-
-        picture_format(plot)
+    _check_table(out)
+    _check_paths(out, plot, None, covariates, weights=weights, data=data, stations=stations, elevation=elevation)
     model = _field_model(weights)
     results = [
         model.validate(
@@ -302,6 +328,33 @@ def test_symmetry(
         one, other = (model for model, _ in pair)
     common: dict[str, Any] = {"variable": variable, "region": region, "seed": seed}
     print(symmetry_test(data, one, other, days=days, tasks=tasks, **common))
+
+
+def _check_paths(
+    out: Path | None,
+    plot: Path | None,
+    coast: Path | None = None,
+    covariates: Sequence[Path] = (),
+    **inputs: str | Path | None,
+) -> None:
+    """Raises an error if an output would replace an input, or the picture cannot be written."""
+    if coast is not None and plot is None:
+        raise ValueError("--coast draws coastlines on a map, but there is none; add --plot, such as --plot map.png")
+    layers = {f"covariates {path}": path for path in covariates}
+    check_apart({**inputs, **layers, "coast": coast}, {"out": out, "plot": plot})
+    if plot is not None:
+        from aenp.evaluation.plots import picture_format
+
+        check_place(plot)
+        picture_format(plot)
+
+
+def _check_table(file: Path | None) -> None:
+    """Raises an error if no table can be written under this name."""
+    if file is not None:
+        check_place(file)
+        if file.suffix != ".csv":
+            raise ValueError(f"{file} is no name for a table; choose one that ends in .csv")
 
 
 def _field_model(weights: str) -> FieldModel:

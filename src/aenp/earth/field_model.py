@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,22 +20,20 @@ from torch.distributions import Distribution
 
 from aenp._version import __version__
 from aenp.configured import Configured
-from aenp.earth.covariates import open_layers, places_with_covariates, with_covariates
-from aenp.earth.frame import Frame, Variable
+from aenp.earth.covariates import open_layers, places_with_covariates
+from aenp.earth.frame import Frame
 from aenp.earth.gridded import FieldLike
-from aenp.earth.nodes import SLACK, Nodes, beside, node_on
-from aenp.earth.places import Places, PlacesLike, chunked, elevation_or_error, open_places
-from aenp.earth.points import PointsLike, check_units, joined, open_points
+from aenp.earth.nodes import Nodes, nodes_for
+from aenp.earth.observations import columns_of, observations_in
+from aenp.earth.places import Places, PlacesLike, chunked, open_places
+from aenp.earth.points import PointsLike
 from aenp.earth.prediction import Context, Outputs, Predictor, outputs_of
-from aenp.earth.sources import NoSuchVariable, NoValues, Period, converted, describe
+from aenp.earth.sources import Period, describe
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 
 if TYPE_CHECKING:
     from aenp.earth.validation import Validation
-
-FAR = 20
-"Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."
 
 
 class FieldModel(Configured, nn.Module):
@@ -150,7 +148,6 @@ class FieldModel(Configured, nn.Module):
             raise ValueError(f"quantiles must be different probabilities between 0 and 1; got {tuple(quantiles)}")
         if samples < 0:
             raise ValueError(f"samples must not be negative; got {samples}")
-        self.eval()
         observed = self.observed(context, variable, elevation, covariates)
         places = self.places(target, observed, elevation, covariates)
         x = {name: axis.x(places.coordinates[name].values) for name, axis in self.frame.axes.items()}
@@ -158,7 +155,7 @@ class FieldModel(Configured, nn.Module):
             if not np.isfinite(values).any():
                 raise ValueError(f"{describe(target)} has no known {name}; the model needs it at each place")
         corners = np.array([[f(values) for values in x.values()] for f in (np.nanmin, np.nanmax)])
-        nodes, note = self._nodes(observed, x)
+        nodes, note = nodes_for(self.process, self.frame, observed, x)
         times, tables = places.times_apart(observed, self.frame.reach)
         if all(table is None for table in tables):
             raise ValueError(
@@ -258,6 +255,8 @@ class FieldModel(Configured, nn.Module):
         elevation: FieldLike | None = None,
         plot: str | os.PathLike[str] | None = None,
         covariates: Sequence[FieldLike] = (),
+        coast: FieldLike | None = None,
+        progress: bool = False,
     ) -> pd.DataFrame:
         """Where the next stations should be: one after another, each where it most reduces the targets' variance.
 
@@ -276,10 +275,13 @@ class FieldModel(Configured, nn.Module):
             elevation: a topography in metres, for a model that sees elevation.
             plot: a map to draw, such as map.png; by default none.
             covariates: fields of the model's covariates, as for `predict`.
+            coast: a topography or land–sea mask, for coastlines on the map.
+            progress: show a progress bar.
         """
         from aenp.earth.placement import suggest
 
-        return suggest(self, context, candidates, number, target, variable, elevation, plot, covariates)
+        given = number, target, variable, elevation, plot, covariates, coast, progress
+        return suggest(self, context, candidates, *given)
 
     def variances(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
         """The predictive variance at the places given each of the contexts, as `predict` would have it, at once.
@@ -288,10 +290,7 @@ class FieldModel(Configured, nn.Module):
             contexts: tables as `observed` returns them, each a case of its own.
             places: a table with the coordinates that the model sees.
         """
-        self.eval()
-        x = {name: axis.x(places[name].to_numpy()) for name, axis in self.frame.axes.items()}
-        corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
-        nodes, _ = self._nodes(pd.concat(contexts), x)
+        corners, nodes = self._corners_and_nodes(pd.concat(contexts), places)
         predictor = self._predictor()
         stds = predictor.stds([predictor.context(each, corners, nodes) for each in contexts], places)
         return (stds * self.frame.units(places)[1]) ** 2
@@ -306,14 +305,10 @@ class FieldModel(Configured, nn.Module):
             places: a table with the coordinates and covariates that the model sees.
             number: of the variable.
         """
-        self.eval()
-        x = {name: axis.x(places[name].to_numpy()) for name, axis in self.frame.axes.items()}
-        corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
+        corners, nodes = self._corners_and_nodes(context, places)
         predictor = self._predictor()
         with torch.no_grad():
-            yield from predictor.distributions(
-                predictor.context(context, corners, self._nodes(context, x)[0]), places, number
-            )
+            yield from predictor.distributions(predictor.context(context, corners, nodes), places, number)
 
     def places(
         self,
@@ -342,119 +337,31 @@ class FieldModel(Configured, nn.Module):
 
         Of several variables each has a column of its name, with NaN where it was not observed.
         """
-        names = [variable] if variable is None or isinstance(variable, str) else list(variable)
-        observed = self._several(context, names) if self.frame.kinds else self._observed(context, names)
-        if "time" in self.frame.axes and "time" not in observed:
-            raise ValueError(f"{describe(context)} has no time, which the model sees; add a column `time`")
-        if "elevation" in self.frame.axes:
-            known = observed.get("elevation", pd.Series(np.nan, observed.index))
-            where = observed["latitude"].to_numpy(), observed["longitude"].to_numpy()
-            observed = observed.assign(
-                elevation=elevation_or_error(known.to_numpy(float), *where, elevation, describe(context))
-            )
-            if observed["elevation"].isna().any():
-                raise ValueError(
-                    f"{describe(context)} has places that the topography does not cover; add their `elevation`"
-                )
-        return with_covariates(
-            observed, self.frame.covariates, open_layers(covariates, self.frame.covariates), describe(context)
-        )
+        return observations_in(self.frame, context, variable, elevation, covariates)
 
     @property
     def columns(self) -> list[str]:
         """The columns of values in what `observed` returns."""
-        return [each.name for each in self.frame.variables] if self.frame.kinds else ["value"]
+        return columns_of(self.frame)
 
-    def _several(self, context: PointsLike, names: Sequence[str | None]) -> pd.DataFrame:
-        """The observations of several variables, of which at least one was observed."""
-        variables = self.frame.variables
-        found: dict[str, pd.DataFrame] = {}
-        chosen = [each.name for each in variables] if names == [None] else list(names)
-        if len(chosen) != len(variables):
-            raise ValueError(
-                f"the model has the variables {', '.join(self.columns)}; give as many names in `variable`, in this "
-                f"order, or none; got {', '.join(map(str, names))}"
-            )
-        for expected, name in zip(variables, chosen, strict=True):
-            try:
-                table = open_points(context, name, further=[each.name for each in self.frame.covariates])
-            except NoValues:
-                continue
-            except NoSuchVariable:
-                if names != [None]:
-                    raise
-                continue
-            if names == [None] and table.attrs["name"] in set(self.columns) - {expected.name}:
-                continue  # alike in name, but another of the variables
-            check_units(context, [*found, expected.name])
-            found[expected.name] = self._in_units(table, expected, context)
-        if not found:
-            raise ValueError(
-                f"{describe(context)} has no values of {', '.join(self.columns)}; give some of one at least"
-            )
-        together = joined(found)
-        return together.assign(**{name: np.nan for name in self.columns if name not in found})
-
-    def _observed(self, context: PointsLike, names: Sequence[str | None]) -> pd.DataFrame:
-        """The observations of the one variable."""
-        if len(names) != 1:
-            raise ValueError(
-                f"the model has one variable, {self.frame.variables[0].name}; got {', '.join(map(str, names))}"
-            )
-        (variable,), (expected,) = names, self.frame.variables
-        further = [each.name for each in self.frame.covariates]
-        try:
-            observed = open_points(context, variable or expected.name, further=further)
-        except NoSuchVariable:
-            if variable is not None:
-                raise
-            observed = open_points(context, further=further)
-        return self._in_units(observed, expected, context)
-
-    def _in_units(self, observed: pd.DataFrame, expected: Variable, context: PointsLike) -> pd.DataFrame:
-        """The observations in the variable's units."""
-        both, values = "the context and the model's training data", observed["value"].to_numpy(float)
-        observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
-        observed.attrs["units"] = expected.units
-        middle = float(observed["value"].median())
-        if abs(expected.y(middle)) > FAR:
-            raise ValueError(
-                f"{describe(context)}: values are about {middle:.4g}; the model was trained on {expected.name} of "
-                f"{expected.mean:.4g} ± {expected.std:.2g} {expected.units}. Check variable and units"
-            )
-        return observed
-
-    def _nodes(self, observed: pd.DataFrame, target: Mapping[str, ndarray]) -> tuple[Nodes | None, dict[str, str]]:
-        """The grid that places are to be moved to, with a note that says so; none if the model takes them as they are.
-
-        Along each axis it goes through the target's points, if these lie on a grid of the model's spacing; else
-        through the context's, if these do; else it is that of the training region.
-        """
-        if not getattr(self.process, "on_grid", False):
-            return None, {}
-        origins, off = [], []
-        for (name, axis), step in zip(self.frame.axes.items(), self.process.spacing, strict=True):  # type: ignore[arg-type]
-            both = target[name], axis.x(observed[name].to_numpy())
-            origins.append(node_on(both, step, 0.0 if axis.interval is None else axis.interval[0] + step / 2))
-            off.append(max(beside(points, origins[-1], step) for points in both))
-        if max(off) <= SLACK:
-            return None, {}
-        nodes = Nodes(np.array(origins), np.array(self.process.spacing))
-        step_size, distance = (self.frame.lengths(part * nodes.steps) for part in (1.0, np.array(off)))
-        moved = f"locations were moved to its nodes, by at most {distance}"
-        return nodes, {"comment": f"this model works on a {step_size} grid: {moved}"}
+    def _corners_and_nodes(
+        self, observed: pd.DataFrame, places: pd.DataFrame
+    ) -> tuple[Float[ndarray, "2 dim_x"], Nodes | None]:
+        """The corners of the places, and the grid that they and the observations are to be moved to."""
+        x = {name: axis.x(places[name].to_numpy()) for name, axis in self.frame.axes.items()}
+        corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
+        return corners, nodes_for(self.process, self.frame, observed, x)[0]
 
     def _predictor(self, outputs: Outputs | None = None) -> Predictor:
-        return Predictor(self.process, self.frame, self.spread, self.centred, outputs or {})
+        """What predicts these outputs; the model is in evaluation mode afterwards."""
+        return Predictor(self.eval().process, self.frame, self.spread, self.centred, outputs or {})
 
     def _unobserved(self, observed: pd.DataFrame) -> dict[str, str]:
         """A note on variables that were not observed at all."""
         missing = [name for name in self.columns if observed[name].isna().all()]
         return {"comment": f"nothing was observed of {', '.join(missing)}"} if missing else {}
 
-    def _at_time(
-        self, corners: Float[ndarray, "2 dim_x"], times: ndarray | None, number: int
-    ) -> Float[ndarray, "2 dim_x"]:
+    def _at_time(self, corners: ndarray, times: ndarray | None, number: int) -> Float[ndarray, "2 dim_x"]:
         """The corners of the target at one of its times."""
         if times is None or "time" not in self.frame.axes:
             return corners

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from numpy import ndarray
 
-from aenp.earth.gridded import open_gridded
+from aenp.earth.gridded import FieldLike, open_gridded
 from aenp.earth.places import CF, PlacesLike, open_places
 from aenp.earth.sources import common_dates, find
 from aenp.evaluation.plots import save_figure
@@ -90,7 +90,7 @@ def map_prediction(
     return save_figure(figure, file)
 
 
-def read_coast(coast: str | os.PathLike[str], target: PlacesLike, observed: pd.DataFrame) -> xr.DataArray:
+def read_coast(coast: FieldLike, target: PlacesLike, observed: pd.DataFrame) -> xr.DataArray:
     """What a map of the target needs of a topography or land–sea mask, in memory."""
     places = open_places(target, observed, any_time=True).coordinates
     (south, north), (west, east) = (_around(places[kind]) for kind in ("latitude", "longitude"))
@@ -175,7 +175,13 @@ def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: floa
     return axis.pcolormesh(longitude[order], latitude, values.values[..., order], shading="nearest", **style)
 
 
-def map_suggestion(chosen: pd.DataFrame, candidates: pd.DataFrame, observed: pd.DataFrame, file: Path) -> Path:
+def map_suggestion(
+    chosen: pd.DataFrame,
+    candidates: pd.DataFrame,
+    observed: pd.DataFrame,
+    file: Path,
+    coast: xr.DataArray | None = None,
+) -> Path:
     """Candidates in the colour of their reduction, the suggested stations with their numbers, and the observations.
 
     Args:
@@ -183,6 +189,7 @@ def map_suggestion(chosen: pd.DataFrame, candidates: pd.DataFrame, observed: pd.
         candidates: latitude, longitude, and the reduction by a first station there, in percent.
         observed: the observations, as `open_points` returns them.
         file: the picture to write.
+        coast: a topography or land–sea mask, as `read_coast` returns it, whose shore is drawn as coastline.
     """
     figure, axis = pyplot.subplots(figsize=(6, 5), layout="constrained")
     middle = float(candidates["longitude"].mean())
@@ -193,6 +200,8 @@ def map_suggestion(chosen: pd.DataFrame, candidates: pd.DataFrame, observed: pd.
     axis.scatter(*new, s=130, color="white", edgecolors="tab:red", linewidths=1.5, label="suggested", zorder=3)
     for number, x, y in zip(chosen.index, *new, strict=True):
         axis.text(x, y, str(number), ha="center", va="center", fontsize=8, zorder=4)
+    if coast is not None:
+        draw_coast(axis, coast)
     figure.colorbar(image, ax=axis, label="variance removed by a first station there [%]")
     axis.set(xlabel="longitude [°]", ylabel="latitude [°]", title="suggested stations")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)

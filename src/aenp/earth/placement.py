@@ -10,6 +10,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
+from rich.console import Console
+from rich.progress import track
 
 from aenp.earth.covariates import open_layers, with_covariates
 from aenp.earth.field_model import FieldModel
@@ -32,6 +34,8 @@ def suggest(
     elevation: FieldLike | None = None,
     plot: str | os.PathLike[str] | None = None,
     covariates: Sequence[FieldLike] = (),
+    coast: FieldLike | None = None,
+    progress: bool = False,
 ) -> pd.DataFrame:
     """As `FieldModel.suggest`."""
     if len(model.frame.variables) > 1:
@@ -44,6 +48,11 @@ def suggest(
     aims = places if target is None else _places(model, target, observed, elevation)
     if number not in range(1, len(places) + 1):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
+    shore = None
+    if plot is not None:
+        from aenp.earth.maps import map_suggestion, read_coast
+
+        shore = None if coast is None else read_coast(coast, places, observed)
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
     free, targets = (
         [with_covariates(_at(each, table), model.frame.covariates, layers, where) for table in times]
@@ -51,7 +60,7 @@ def suggest(
     )
     before = sum(model.variances([table], at).sum() for table, at in zip(times, targets, strict=True))
     chosen, reductions = [], []
-    for _ in range(number):
+    for _ in track(range(number), "placing", console=Console(stderr=True), disable=not progress, transient=True):
         grown = [_observing(model, table, at) for table, at in zip(times, free, strict=True)]
         after = sum(_sums(model, tables, at) for tables, at in zip(grown, targets, strict=True))
         reductions.append(100 * (1 - after / before))
@@ -61,9 +70,7 @@ def suggest(
         times, free = [tables[best] for tables in grown], [at.drop(index=row) for at in free]
     result = pd.DataFrame(chosen, index=pd.RangeIndex(1, number + 1, name="station"))
     if plot is not None:
-        from aenp.earth.maps import map_suggestion
-
-        map_suggestion(result, places.assign(reduction=reductions[0]), observed, Path(plot))
+        map_suggestion(result, places.assign(reduction=reductions[0]), observed, Path(plot), shore)
     return result
 
 

@@ -17,8 +17,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from aenp.data.kinds import counted_from, levels
+from aenp.earth.contexts import Context, at_places, content, joined, places_of, within
 from aenp.earth.frame import Frame
 from aenp.earth.nodes import Nodes
+from aenp.earth.observations import columns_of
 from aenp.earth.places import Places
 from aenp.earth.tiles import Tiles
 from aenp.inference import ar_context, median, spread
@@ -43,21 +45,6 @@ DESCRIPTIONS = {
 }
 Outputs: TypeAlias = dict[str, pd.Index | None]
 "Which of `DESCRIPTIONS` are predicted, and the labels along the further dimension of those that have one."
-
-
-@dataclass(frozen=True)
-class Context:
-    """What is known at one time, or at all.
-
-    Args:
-        task: the observations; its targets are the corners of the whole target.
-        tiles: the windows in which they are seen.
-        samples: the observations and the values drawn for each sample; None without samples.
-    """
-
-    task: Task
-    tiles: Tiles
-    samples: Task | None = None
 
 
 class Encoded(NamedTuple):
@@ -98,7 +85,7 @@ class Predictor:
 
     def context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Context:
         """The observations, in columns of the variables' names or one called `value`, of which any may be missing."""
-        names = [each.name for each in self.frame.variables] if self.frame.kinds else ["value"]
+        names = columns_of(self.frame)
         tables = [observed[observed[name].notna()] for name in names]
         x = np.concatenate([self.frame.x({name: each[name].to_numpy() for name in self.frame.axes}) for each in tables])
         parts = [
@@ -130,14 +117,14 @@ class Predictor:
         """The task with values drawn at places spread among these."""
         tiles = context.tiles
         free = self._free(context.task, at[0])
-        level = self._level(_within(context.task, tiles.seen(tile, _places(context.task))))
-        seen = _within(grown, tiles.seen(tile, _places(grown)))
+        level = self._level(within(context.task, tiles.seen(tile, places_of(context.task))))
+        seen = within(grown, tiles.seen(tile, places_of(grown)))
         task = self._counted(seen.with_targets(at[0], None, free, *at[1:]), level)
         most = CHAIN * len(self.frame.variables)
         order = spread(task[:1], min(most, at[0].shape[1])).expand(len(grown), -1)
         drawn = self._counted(ar_context(self.process, task, 1, order), -level)
-        added = _within(drawn, np.arange(drawn.xc.shape[1]) >= seen.xc.shape[1])
-        return _joined(grown, added)
+        added = within(drawn, np.arange(drawn.xc.shape[1]) >= seen.xc.shape[1])
+        return joined(grown, added)
 
     def _free(self, task: Task, x: Float[Tensor, "samples places dim_x"]) -> Bool[Tensor, "samples places"] | None:
         """Where a value can be drawn: on a grid no node may have two."""
@@ -240,7 +227,7 @@ class Predictor:
     def _tile(self, task: Task, tiles: Tiles, tile: tuple[int, ...]) -> Task:
         """What a tile sees of a task, and the corners of its own part of the target."""
         corners = torch.from_numpy(tiles.corners(tile, task.xt[0].numpy())).expand(len(task), -1, -1)
-        return replace(_within(task, tiles.seen(tile, _places(task))), xt=corners)
+        return replace(within(task, tiles.seen(tile, places_of(task))), xt=corners)
 
     def _level(self, task: Task) -> Float[Tensor, "batch variables"]:
         """What the values of each variable count from."""
@@ -277,10 +264,10 @@ class Predictor:
                 parts.setdefault(rows.tobytes(), []).append((number, seen, weights))
         out = np.zeros((len(contexts), len(x)))
         for key, alike in parts.items():
-            rows, different = np.frombuffer(key, int), {_content(task): task for _, task, _ in alike}
+            rows, different = np.frombuffer(key, int), {content(task): task for _, task, _ in alike}
             found = dict(zip(different, self._stds(list(different.values()), x[rows], known[rows]), strict=True))
             for number, task, weights in alike:
-                out[number, rows] += weights * found[_content(task)]
+                out[number, rows] += weights * found[content(task)]
         return out
 
     def _stds(self, tasks: Sequence[Task], x: ndarray, known: ndarray) -> Float[ndarray, "tasks places"]:
@@ -359,57 +346,8 @@ def outputs_of(process: NeuralProcess, quantiles: Sequence[float], samples: int)
     return outputs
 
 
-def at_places(
-    x: Float[ndarray, "points dim_x"], known: Float[ndarray, "points covariates"], batch: int = 1
-) -> tuple[Tensor, ...]:
-    """What `decode` sees of places: their inputs and, if there are any, their covariates."""
-    parts = (x, known.astype(np.float32))[: 2 if known.shape[1] else 1]
-    return tuple(torch.from_numpy(part).expand(batch, -1, -1) for part in parts)
-
-
 def _in_units(key: str, values: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """Values of an output, which are in the model's unit, in the user's."""
     if key == "probability_of_zero":
         return values.double()
     return scale * values if key in ("std", "local_effect") else scale * values + shift
-
-
-def _places(task: Task) -> Float[ndarray, "points dim_x"]:
-    """Where the context is, in all tasks of a batch alike."""
-    return np.asarray(task.xc[0])
-
-
-def _content(task: Task) -> bytes:
-    """What tells a task with one batch from others."""
-    known = (task.xc, task.yc, task.xt, task.context_covariates)
-    return b"".join(each.numpy().tobytes() for each in known if each is not None)
-
-
-def _within(task: Task, keep: Bool[ndarray, " points"]) -> Task:
-    """The task with only these points of its context."""
-    if keep.all():
-        return task
-    which, mask, known = torch.from_numpy(keep), task.context_mask, task.context_covariates
-    return replace(
-        task,
-        xc=task.xc[:, which],
-        yc=task.yc[:, which],
-        context_mask=None if mask is None else mask[:, which],
-        context_covariates=None if known is None else known[:, which],
-    )
-
-
-def _joined(task: Task, other: Task) -> Task:
-    """The task with the context of the other too."""
-    masks = [
-        torch.ones_like(each.xc[..., 0], dtype=torch.bool) if each.context_mask is None else each.context_mask
-        for each in (task, other)
-    ]
-    known = task.context_covariates, other.context_covariates
-    return replace(
-        task,
-        xc=torch.cat([task.xc, other.xc], dim=1),
-        yc=torch.cat([task.yc, other.yc], dim=1),
-        context_mask=torch.cat(masks, dim=1),
-        context_covariates=None if known[0] is None or known[1] is None else torch.cat([known[0], known[1]], dim=1),
-    )

@@ -19,7 +19,17 @@ from aenp.data.stream import TaskSource
 from aenp.data.windows import Windows
 from aenp.earth import deviations
 from aenp.earth.covariates import Layer, as_list, columns_and_layers, lacking, unscaled, with_covariates
-from aenp.earth.frame import Axis, Covariate, Frame, Variable
+from aenp.earth.frame import Covariate, Frame, Variable
+from aenp.earth.framing import (
+    PLACE,
+    dates_of,
+    frame_of,
+    moments,
+    period_of,
+    scaled_covariates,
+    unwrap_longitudes,
+    variable_in,
+)
 from aenp.earth.gridded import open_gridded
 from aenp.earth.points import PointsLike, check_units, is_scattered, joined, open_points
 from aenp.earth.sources import FieldLike, Period, Region, describe, names_of, with_coordinates, without_fills
@@ -39,9 +49,6 @@ TARGETS, MOST_POINTS = 128, 512
 "Largest numbers of targets and of observations in a task with stations."
 SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 16
 "The share of the stations that is held out; of a small network more, up to a quarter, so that these are not too few."
-PLACE = ("latitude", "longitude")
-BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)": (0.0, 1.0)}
-"The bounds of bounded variables in units that tell them."
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def prepare(
     date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is what other
     gaps like these leave. Several variables are observed independently of each other, one often more than another.
     """
-    make_variable, days = partial(_variable, likelihood, bounds), None if time is None else days_in(time)
+    make_variable, days = partial(variable_in, likelihood, bounds), None if time is None else days_in(time)
     names = _names(data, variable, covariates)
     if len(names) > 1 and (anomalies or given is not None):
         raise ValueError(
@@ -131,27 +138,6 @@ def _centred(data: Data) -> Data:
         return data
     source = CountedFromLevels(data.source, kinds)
     return replace(data, source=source, validation=list(map(source.relative, data.validation)), centred=True)
-
-
-def _variable(
-    likelihood: str,
-    bounds: tuple[float, float] | None,
-    name: str,
-    mean: float,
-    std: float,
-    attributes: Mapping[Any, Any],
-) -> Variable:
-    """The variable in units that suit the likelihood: from its mean, from zero, or from one bound to the other."""
-    units, long_name = (str(attributes.get(key, "")) for key in ("units", "long_name"))
-    if likelihood == "normal":
-        return Variable(name, mean, std, units, long_name)
-    if likelihood == "precipitation":
-        return Variable(name, 0.0, std, units, long_name, low=0.0)
-    known = bounds or BOUNDS.get(units)
-    if known is None:
-        raise ValueError(f"bounds of {name} in {units!r} are not known; give them, such as bounds=(0, 100)")
-    low, high = known
-    return Variable(name, low, high - low, units, long_name, low, high)
 
 
 class Normalised:
@@ -206,10 +192,10 @@ def _from_fields(
     latitude, longitude = field.latitude.values, field.longitude.values
     steps = [float(np.median(np.diff(values))) for values in (latitude, longitude)]
     covariates, known = _on_grid(fields, layers)
-    variables = [make_variable(str(each.name), *_moments(str(each.name), each), each.attrs) for each in fields]
+    variables = [make_variable(str(each.name), *moments(str(each.name), each), each.attrs) for each in fields]
     size, degrees = min(32, *field.shape[1:]), CELLS_PER_UNIT * max(steps)
     sides = [WINDOW * degrees] * 2 if days is not None else [size * step for step in steps]
-    frame = _frame(latitude, longitude, steps, degrees, sides, variables, _period(field), covariates)
+    frame = frame_of(latitude, longitude, steps, degrees, sides, variables, period_of(field), covariates)
     axes = frame.axes["latitude"].x(latitude), frame.axes["longitude"].x(longitude)
     gaps = 0.5 if len(field) == 1 and any(bool(each.isnull().any()) for each in fields) else 0.0
 
@@ -240,7 +226,7 @@ def _from_fields(
             num_targets=256,
             covariates=flat_known,
         )
-        return Data(**in_time(windows, windows, _dates(field), frame, days)._asdict())
+        return Data(**in_time(windows, windows, dates_of(field), frame, days)._asdict())
     if len(field) == 1:
         return _single(patches, values[0], np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), frame, known)
     return _data(patches, values, frame, known)
@@ -261,19 +247,8 @@ def _on_grid(fields: Sequence[xr.DataArray], layers: Mapping[str, Layer]) -> tup
         time, i, j, number = (int(index[0]) for index in np.nonzero(missing))
         when = times[time] if times is not None else None
         raise lacking(list(layers)[number], "training", layers, latitude[i, j], longitude[i, j], when)
-    covariates, scaled = _scaled({name: layer.units for name, layer in layers.items()}, values)
+    covariates, scaled = scaled_covariates({name: layer.units for name, layer in layers.items()}, values)
     return covariates, scaled if len(scaled) > 1 else scaled[0]
-
-
-def _scaled(
-    units: Mapping[str, str | None], values: Float[ndarray, "*points covariates"]
-) -> tuple[list[Covariate], Float[ndarray, "*points covariates"]]:
-    """The covariates with the means and standard deviations of their values, and the values scaled by these."""
-    points = tuple(range(values.ndim - 1))
-    means, stds = np.nanmean(values, axis=points), np.nanstd(values, axis=points)
-    named = zip(units.items(), means.tolist(), stds.tolist(), strict=True)
-    covariates = [Covariate(name, mean, std, known or "") for (name, known), mean, std in named]
-    return covariates, ((values - means) / stds).astype(np.float32)
 
 
 def _from_points(
@@ -310,13 +285,13 @@ def _from_points(
     known = None
     if names:
         units = {each: table.attrs["units_of"].get(each) for each in names}
-        covariates, known = _scaled(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
+        covariates, known = scaled_covariates(units, np.stack([by_time(each).to_numpy() for each in names], axis=-1))
     named = [(str(about.get("name", "value")), table[column], about) for column, about in attributes.items()]
-    variables = [make_variable(name, *_moments(name, each), about) for name, each, about in named]
+    variables = [make_variable(name, *moments(name, each), about) for name, each, about in named]
     extent = max(np.ptp(latitude), np.ptp(longitude)) / degrees
     sizes = WINDOW, float(np.clip(extent, WINDOW, WIDE))
     sides = [sizes[1] * degrees] * 2
-    frame = _frame(latitude, longitude, (0.0, 0.0), degrees, sides, variables, _period(table), covariates)
+    frame = frame_of(latitude, longitude, (0.0, 0.0), degrees, sides, variables, period_of(table), covariates)
     places = frame.x({"latitude": latitude, "longitude": longitude})
     spacing = WINDOW / math.sqrt(min(len(places), POINTS_IN_WINDOW))
     values = [each.to_numpy(copy=True) for each in wide.values()]
@@ -341,7 +316,7 @@ def _from_points(
     held_out = windows_with_new_places if unseen.any() else windows
     if days is not None:
         parts = windows(scaled, known), held_out(scaled, known)
-        data = Data(**in_time(*parts, _dates(table), frame, days)._asdict())
+        data = Data(**in_time(*parts, dates_of(table), frame, days)._asdict())
     elif len(scaled) == 1:
         data = _single(windows, scaled[0], places, frame, None if known is None else known[0])
     else:
@@ -369,56 +344,6 @@ def _unseen(
 def _first_held_out(values: Any) -> int:
     """The number of the first date for validation."""
     return len(values) - len(values) // 10
-
-
-def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " points"]:
-    """The longitudes, those west of the widest gap moved once round the globe, to join regions across the date line."""
-    order = np.sort(longitude)
-    gaps = np.diff(order, append=order[0] + 360)
-    west = order[np.argmax(gaps)]
-    return np.where(longitude <= west, longitude + 360, longitude) if west < order[-1] else longitude
-
-
-def _moments(name: str, values: xr.DataArray | pd.Series) -> tuple[float, float]:
-    """The mean and standard deviation of a variable, which must not be constant."""
-    mean, std = float(values.mean()), float(values.std())
-    if not std > 0:
-        raise ValueError(f"the values of {name} are all the same or missing: mean {mean:g}, standard deviation {std:g}")
-    return mean, std
-
-
-def _frame(
-    latitude: ndarray,
-    longitude: ndarray,
-    steps: Sequence[float],
-    degrees: float,
-    windows: Sequence[float],
-    variables: Sequence[Variable],
-    period: tuple[str, str] | None,
-    covariates: Sequence[Covariate],
-) -> Frame:
-    """The frame of data at these places, each of which stands for the cell around it."""
-    axes = []
-    for kind, values, step, window in zip(PLACE, (latitude, longitude), steps, windows, strict=True):
-        low, high = float(values.min()) - step / 2, float(values.max()) + step / 2
-        axes.append(Axis(kind, degrees, (low + high) / 2, low, high, window))
-    return Frame(axes, variables, period, covariates)
-
-
-def _period(data: xr.DataArray | pd.DataFrame) -> tuple[str, str] | None:
-    """First and last date of the data, if they have dates."""
-    known = data.coords if isinstance(data, xr.DataArray) else data.columns
-    times = np.asarray(data["time"] if "time" in known else ())
-    if not np.issubdtype(times.dtype, np.datetime64):
-        return None
-    return str(times.min().astype("datetime64[D]")), str(times.max().astype("datetime64[D]"))
-
-
-def _dates(data: xr.DataArray | pd.DataFrame) -> ndarray:
-    """The times of the data, each once and in order; an error if there are none."""
-    if _period(data) is None:
-        raise ValueError("the data have no dates, so `time`, the length of a window, cannot be used; leave it out")
-    return np.unique(data["time"])
 
 
 def _single(
