@@ -123,7 +123,7 @@ class Page:
         """Scores against the value that is varied: a line through the means, a dot for each seed."""
         from aenp.evaluation.plots import pyplot, save_figure
 
-        size = (5.2 * len(self.tests), 4)
+        size = (5.2 * len(self.tests), 4.6)
         figure, axes = pyplot.subplots(1, len(self.tests), figsize=size, squeeze=False, layout="constrained")
         for axis, test in zip(axes.flat, self.tests, strict=True):
             for number, (family, values) in enumerate(self.runs.items()):
@@ -141,9 +141,13 @@ class Page:
                 axis.axhline(level, color="0.4", linestyle=style, linewidth=1, label=f"{oracle} (oracle)")
             labels = [_shown(value) for value in next(iter(self.runs.values()))]
             axis.set_xticks(list(range(len(labels))), labels)
-            axis.set(title=test, xlabel=f"{SYMBOLS[self.what]}: {TITLES[self.what]}", ylabel="log-likelihood")
+            varied = ": ".join(dict.fromkeys((SYMBOLS[self.what], TITLES[self.what])))
+            axis.set(title=test, xlabel=varied, ylabel="log-likelihood")
             axis.grid(alpha=0.25)
-            axis.legend(fontsize=8)
+        shown = {
+            label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=3, fontsize=8)
         return save_figure(figure, file)
 
 
