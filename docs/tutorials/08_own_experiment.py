@@ -23,8 +23,8 @@ from matplotlib import pyplot as plt
 import aenp
 from aenp.evaluation.scores import Stratum
 from aenp.experiments import Experiment
+from aenp.experiments.comparison import Comparison
 from aenp.experiments.experiment import FamilySetup
-from aenp.experiments.report import Comparison
 from aenp.experiments.runs import RunConfig, train_model
 from aenp.training import Recipe
 

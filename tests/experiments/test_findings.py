@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from aenp.experiments.comparison import Comparison
 from aenp.experiments.findings import Case, Finding, findings
 from aenp.experiments.gp.experiment import Gibbs
-from aenp.experiments.report import Comparison
 from aenp.models import make
 from aenp.theory.commands import Approximations, Row
 

@@ -10,7 +10,7 @@ from matplotlib import pyplot
 
 from aenp.data import GibbsTasks
 from aenp.evaluation.scores import Stratum, TaskValues, model_values
-from aenp.experiments import overview, report, seeds
+from aenp.experiments import comparison, overview, seeds
 from aenp.experiments.gp.experiment import INSIDE, OUTSIDE, Gibbs
 from aenp.experiments.temperature.grid import Temperature
 from aenp.models import make
@@ -49,7 +49,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         labels.append(model.label)
         return model_values(model, strata, norm)
 
-    monkeypatch.setattr(report, "model_values", values)
+    monkeypatch.setattr(comparison, "model_values", values)
     monkeypatch.setattr(overview, "approximations", lambda: THEORY)
     monkeypatch.setattr(overview, "experiments", lambda: {"era5-2d": Temperature, "gp": Brief})
     return labels
@@ -97,7 +97,7 @@ def test_the_progress_of_a_model_stands_below_that_of_the_experiments(
     scored: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(report.CONSOLE, "is_interactive", True)
+    monkeypatch.setattr(comparison.CONSOLE, "is_interactive", True)
     overview.write_overview(None, tmp_path, 4, 0)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
     assert re.search(r"experiments [^\r\n]*\n[^\r\n]*TNP \(T~\), in distribution", plain)
@@ -119,12 +119,12 @@ def test_a_report_that_was_stopped_goes_on_and_another_seed_starts_anew(
             raise KeyboardInterrupt
         return scoring(*_)  # type: ignore[arg-type]
 
-    scoring = report.model_values
-    monkeypatch.setattr(report, "model_values", stopped)
+    scoring = comparison.model_values
+    monkeypatch.setattr(comparison, "model_values", stopped)
     with pytest.raises(KeyboardInterrupt):
         overview.write_overview(None, tmp_path, 4, 0)
     assert len(scored) == 3 and not (tmp_path / "report.html").exists()
-    monkeypatch.setattr(report, "model_values", scoring)
+    monkeypatch.setattr(comparison, "model_values", scoring)
     overview.write_overview(None, tmp_path, 4, 0)
     overview.write_overview(None, tmp_path, 4, 0)
     assert len(scored) == 4

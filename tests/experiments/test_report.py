@@ -15,9 +15,9 @@ from aenp.data import GibbsTasks, Patches
 from aenp.evaluation.plots import model_maps
 from aenp.evaluation.scores import Score
 from aenp.experiments import Experiment, experiments, key
+from aenp.experiments.comparison import Comparison
 from aenp.experiments.experiment import Stratum, key_of
 from aenp.experiments.gp.experiment import INSIDE, OUTSIDE, Gibbs
-from aenp.experiments.report import Comparison
 from aenp.experiments.seeds import seeds_section
 from aenp.models import make
 from aenp.process import NeuralProcess

@@ -25,6 +25,7 @@ h1, h2 {{ line-height: 1.2; }}
 section {{ border-top: 2px solid #ccc; margin-top: 2.5rem; }}
 a {{ color: #05a; }}
 .wide, p:has(> img) {{ overflow-x: auto; }}
+.wide {{ margin: 1rem 0; }}
 table {{ border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: 0.3rem 0.7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }}
 th {{ vertical-align: bottom; white-space: normal; }}

@@ -13,9 +13,10 @@ from tyro.conf import Positional, arg
 
 from aenp.arguments import Count, File, Flag, OptionalCount, Seed, SymmetryName, Text, check_place, optional
 from aenp.experiments import Experiment, experiment_class, experiments, key
+from aenp.experiments.comparison import Comparison
 from aenp.experiments.experiment import process_of
 from aenp.experiments.overview import write_overview
-from aenp.experiments.report import Comparison, write_report
+from aenp.experiments.report import write_report
 from aenp.experiments.runs import ExperimentName, RunConfig, resumed, train_model
 from aenp.shipped import find_model
 from aenp.training.directory import MODEL, is_first_process

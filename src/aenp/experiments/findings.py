@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from aenp.evaluation.scores import Score
 from aenp.experiments import experiments
+from aenp.experiments.comparison import Comparison
 from aenp.experiments.experiment import Number, exact_counterpart, key
-from aenp.experiments.report import Comparison
 from aenp.experiments.seeds import common, lines_of
 from aenp.theory.commands import Approximations
 

@@ -16,9 +16,10 @@ from aenp._version import __version__
 from aenp.evaluation.tables import markdown_table
 from aenp.evaluation.web_page import Section, web_page
 from aenp.experiments import Experiment, experiments
+from aenp.experiments.comparison import CONSOLE
 from aenp.experiments.findings import findings
 from aenp.experiments.kept import PACKAGE
-from aenp.experiments.report import CONSOLE, Report, write_report
+from aenp.experiments.report import Report, write_report
 from aenp.experiments.seeds import ablations_folder, pairs_of
 from aenp.saving import written_whole
 from aenp.shipped import shipped

@@ -16,8 +16,8 @@ from typing import Any
 import tyro
 
 from aenp.experiments import Experiment, experiment_class, experiments, key
+from aenp.experiments.comparison import Comparison
 from aenp.experiments.experiment import process_of
-from aenp.experiments.report import Comparison
 from aenp.saving import load, save, written_whole
 from aenp.shipped import WEIGHTS
 
