@@ -316,21 +316,20 @@ def test_fits_from_base_and_from_nothing_are_compared(tmp_path: Path, monkeypatc
     """Each pair of runs is a row; what is done is not done again, and without a base model it is an error."""
     tiny.write_all(tmp_path)
     monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path / "weights")
-    with pytest.raises(ValueError, match="no base model of convcnp is shipped"):
+    with pytest.raises(ValueError, match="the base model does not fit into this network"):
         start.main(tmp_path, ("Italy",), minutes="1e-3", tasks=2, out=tmp_path)
-    for family in ("convcnp", "pttnp"):
-        aenp.save(Base().model(family, "exact"), tmp_path / "weights" / "base" / f"{family}-exact.safetensors")
-        (tmp_path / "weights" / "base" / f"{family}-exact.json").write_text("{}")
+    aenp.save(Base().model("pttnp", "exact"), tmp_path / "weights" / "base" / "pttnp-exact.safetensors")
+    (tmp_path / "weights" / "base" / "pttnp-exact.json").write_text("{}")
     for _ in range(2):
-        start.main(tmp_path, ("Italy", "stations, pttnp"), minutes="1e-3", tasks=4, out=tmp_path)
+        start.main(tmp_path, ("Italy", "stations"), minutes="1e-3", tasks=4, out=tmp_path)
     assert len(start.lines(tmp_path / "start.jsonl")) == 4
     rows = table((tmp_path / "start.md").read_text(), "case")
-    assert [row[:3] for row in rows] == [[case, "0.001", "0"] for case in ("Italy, convcnp", "stations, pttnp")]
+    assert [row[:3] for row in rows] == [[case, "0.001", "0"] for case in ("Italy", "stations")]
 
 
 def test_starts_are_compared_on_the_same_days() -> None:
     """The error of a difference is that of the differences of each day, which may be far smaller than either's."""
-    common = {"case": "Italy, convcnp", "minutes": 1.0, "seed": 0, "tasks": 2, "threads": 1, "date": "2026-01-01"}
+    common = {"case": "Italy", "minutes": 1.0, "seed": 0, "tasks": 2, "threads": 1, "date": "2026-01-01"}
     runs = [
         common
         | {"start": name, "steps": 5, "days": {day: {"loglik": level + gain, "crps": level} for day, level in LEVELS}}

@@ -40,11 +40,11 @@ STARTING = {
     "them (`aenp.data.RandomWindows`); no observations of anything. Below, its tasks are *windows as in fit*; *fields "
     "as in training* are those of the KrigingNP.",
     "unit": "units in which a field has a standard deviation of 0.1 to 1",
-    "use": 'The weights at which `aenp.fit` starts (`start="base"`), with a network of the same size.',
+    "use": "The weights at which `aenp.fit` starts of a `PTTNP` starts.",
     "limits": "Not made to predict as it is: it is not indifferent to units, and knows fields only in those of `fit`, "
     "a patch of 32 × 32 cells or 128 stations in two units. To map observations at once use `aenp.interpolate`.",
 }
-"What differs for the models of `base` at which fits start."
+"What differs for the model of `base` at which fits start."
 TARGETS = {"era5-2d": "36.5,46.75,6.75,18.25,0.25", "era5-points-2d": "35,60,10,45,0.5"}
 
 ABOUT = {

@@ -130,6 +130,12 @@ class FixedInputs(Configured, nn.Module):
         lower, upper = torch.stack(boxes).amin(0)[0], torch.stack(boxes).amax(0)[1]
         return list(zip(lower.tolist(), upper.tolist(), strict=True))
 
+    @torch.no_grad()
+    def start_at_zero(self) -> None:
+        """Makes t zero everywhere until it is trained, so that at first the host is its equivariant part."""
+        for parameter in self.mlp[-1].parameters():
+            parameter.zero_()
+
     @property
     def domain(self) -> Box:
         """The box in which t may differ from zero, with infinities for what is unbounded; saved with the model."""

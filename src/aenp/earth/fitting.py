@@ -73,7 +73,7 @@ class FitOptions:
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
         given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
         time: length of a window, such as "2 days": a prediction uses observations up to half of it before and after.
-        start: nothing; or base, at the weights of a model trained on random fields, where the family has one.
+        start: base, at the weights of a model trained on random fields, where the family has one; or nothing.
     """
 
     family: Text = None
@@ -89,7 +89,7 @@ class FitOptions:
     anomalies: Flag = False
     given: Text = None
     time: Annotated[str | None, optional("LENGTH")] = None
-    start: str = "nothing"
+    start: str = "base"
 
     def __post_init__(self) -> None:
         if self.chosen_family not in OPTIONS:
@@ -202,7 +202,7 @@ def fit_in(
         start = start_at_base(process) if options.start == "base" else None
         if not (Path(out) / CHECKPOINT).exists():  # that of another run, which `train` refuses to overwrite
             record(out, asdict(options), start)
-    recipe = _recipe(1 if options.steps is None else options.steps, options.chosen_family, own)
+    recipe = _recipe(1 if options.steps is None else options.steps, options.chosen_family, own, start)
 
     def framed(process: NeuralProcess) -> FieldModel:
         return FieldModel(process, own.frame, centred=own.centred, start=start)
@@ -239,10 +239,11 @@ def with_all_targets(source: TaskSource) -> TaskSource:
     return replace(source, num_targets=None) if isinstance(source, Patches) else source
 
 
-def _recipe(steps: int, family: str, data: Data) -> Recipe:
-    """How to train: first without the places, and then half of the time as if elsewhere."""
+def _recipe(steps: int, family: str, data: Data, start: str | None) -> Recipe:
+    """How to train: half of the time as if elsewhere, and from nothing without the places first."""
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
-    return Recipe(steps, learning_rate=LEARNING_RATE, exact_first=0.25, elsewhere=elsewhere, **RECIPES[family])
+    exact_first = 0.25 if start is None else 0.0
+    return Recipe(steps, learning_rate=LEARNING_RATE, exact_first=exact_first, elsewhere=elsewhere, **RECIPES[family])
 
 
 def _model(family: str, symmetry: Symmetry, data: Data, seed: int, likelihood: Likelihood) -> NeuralProcess:

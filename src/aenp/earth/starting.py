@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from aenp.process import NeuralProcess
 from aenp.saving import written_whole
@@ -35,9 +36,10 @@ def start_at_base(process: NeuralProcess) -> str | None:
         if not key.startswith("frequencies."):
             own[key].zero_()
         own[key][tuple(map(slice, weight.shape))] = weight
-    for layer in (getattr(process, "inject", None), getattr(process, "embed_covariates", [None])[-1]):
-        for parameter in () if layer is None else layer.parameters():
-            parameter.zero_()
+    if process.fixed_inputs is not None:
+        process.fixed_inputs.start_at_zero()
+    for parameter in getattr(process, "embed_covariates", nn.Sequential(nn.Identity()))[-1].parameters():
+        parameter.zero_()
     return name
 
 

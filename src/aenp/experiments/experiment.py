@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn
 
 from aenp.configured import Configured
 from aenp.data import TaskSource
@@ -218,8 +217,7 @@ class Experiment(ABC):
             exact, _, _ = exact_counterpart(key(family, symmetry)).rpartition("-")
             twin = self.model(exact, "exact", preset, seed, setting)
             model.load_state_dict(model.state_dict() | twin.state_dict())
-            for parameter in fixed_inputs.mlp[-1].parameters():
-                nn.init.zeros_(parameter)
+            fixed_inputs.start_at_zero()
         return model
 
 
