@@ -195,9 +195,10 @@ class KrigingNP(NeuralProcess):
         x, mask = self._each_output(x.double()), self._each_output(mask)
         covariates = None if task.context_covariates is None else self._each_output(task.context_covariates.double())
         kernels, drift = self._kernels(x, y, mask, covariates), _drift(x, covariates)
-        cov = kernels.covariance(x, drift, x, drift) * (mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1)
+        cov = kernels.covariance(x, drift, x, drift).mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
         noise = torch.where(mask.unsqueeze(1), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift), 1.0)
-        factor = torch.linalg.cholesky(cov + torch.diag_embed(noise))
+        cov.diagonal(dim1=-2, dim2=-1).add_(noise)
+        factor = torch.linalg.cholesky(cov)
         errors = torch.linalg.solve_triangular(factor, y[:, None, :, None].expand(*factor.shape[:3], 1), upper=False)
         return KrigingState(anchor, extent, x, drift, mask, kernels, factor, errors, shift[..., None], scale[..., None])
 
@@ -216,7 +217,7 @@ class KrigingNP(NeuralProcess):
         """Kriging with each kernel at the targets."""
         x = self._each_output(((xt - state.anchor) / state.extent).double())
         drift = _drift(x, None if covariates is None else self._each_output(covariates.double()))
-        cov = state.kernels.covariance(state.x, state.drift, x, drift) * state.mask[:, None, :, None]
+        cov = state.kernels.covariance(state.x, state.drift, x, drift).mul_(state.mask[:, None, :, None])
         weights = torch.linalg.solve_triangular(state.factor, cov, upper=False)
         mean = state.shift + state.scale * (weights * state.errors).sum(dim=2)
         variance = state.kernels.prior(drift) - weights.square().sum(dim=2)
