@@ -172,10 +172,11 @@ def _mask(x: Tensor, mask: Tensor | None) -> Bool[Tensor, "batch points"]:
 @contextmanager
 def evaluating(model: NeuralProcess) -> Iterator[None]:
     """Within this context the model and all its parts are in evaluation mode."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module in training:
+            module.training = True

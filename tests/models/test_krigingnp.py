@@ -4,11 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 from torch.distributions import Distribution
 
 import aenp
 from aenp import KrigingNP, NormalMixture, Task
+from aenp.models import krigingnp
 from aenp.models.krigingnp import KrigingState
+from aenp.nn import vecchia
 from catalogue import build, random_task
 
 
@@ -67,9 +70,11 @@ def test_a_large_context_is_kriged_in_cells_that_hardly_matter() -> None:
     assert 0 < difference.abs().mean() < 0.05
 
 
-def test_cells_do_not_depend_on_other_targets_or_on_masked_points() -> None:
+@pytest.mark.parametrize("window", [20, 6])
+def test_cells_do_not_depend_on_other_targets_or_on_masked_points(window: int) -> None:
+    """Neither of one division into cells nor of three."""
     model = build("krigingnp-exact", 2)
-    model = type(model)(**model.arguments | {"window": 20}).eval()
+    model = type(model)(**model.arguments | {"window": window}).eval()
     task = random_task(2, context=60, target=30, batch=2)
     whole = model(task)
     few = model(task.with_targets(task.xt[:, :4]))
@@ -80,6 +85,64 @@ def test_cells_do_not_depend_on_other_targets_or_on_masked_points() -> None:
         task.xt,
     )
     assert_same(model(padded), whole)
+
+
+def large_context(window: int = 20) -> tuple[KrigingNP, Task]:
+    """The base model with small cells, and a context of several of them with targets along a line through these."""
+    shipped = aenp.pretrained("base/krigingnp-exact")
+    model = KrigingNP(**shipped.arguments | {"window": window}).eval()
+    model.load_state_dict(shipped.state_dict())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(1, 200, 2, dtype=torch.float64, generator=generator)
+    y = (6 * x).sin().sum(dim=-1, keepdim=True) + 0.3 * torch.randn(1, 200, 1, generator=generator)
+    line = torch.linspace(0.1, 0.9, 801, dtype=torch.float64)
+    return model, Task(x, y, torch.stack([line, 1 - line], dim=-1)[None])
+
+
+def test_divisions_into_cells_are_mixed_by_their_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So mean and mean square of what is observed lie between those of single divisions."""
+    model, task = large_context()
+    mixed, singles = aenp.predict(model, task), []
+    for offset in krigingnp.OFFSETS:
+        monkeypatch.setattr(krigingnp, "OFFSETS", (offset,))
+        singles.append(aenp.predict(model, task))
+    for moment in (lambda each: each.mean, lambda each: each.variance + each.mean.square()):
+        among = torch.stack([moment(each) for each in singles])
+        assert (among.amin(dim=0) - 1e-5 <= moment(mixed)).all() and (moment(mixed) <= among.amax(dim=0) + 1e-5).all()
+
+
+def test_maps_do_not_jump_at_the_borders_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a border is, its division hardly counts; by itself it would jump."""
+    model, task = large_context()
+    steps = aenp.predict(model, task).mean.diff(dim=1).abs()
+    monkeypatch.setattr(krigingnp, "OFFSETS", krigingnp.OFFSETS[:1])
+    alone = aenp.predict(model, task).mean.diff(dim=1).abs()
+    assert steps.max() < 10 * steps.median() < alone.max()
+
+
+@pytest.mark.parametrize("points", [1, 5, 60, 300])
+def test_the_shipped_model_predicts_what_it_does_with_a_factor_for_each_point(
+    points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The likelihoods that it was trained with are from Cholesky factors, one for each reference and point."""
+
+    def factors(cov: Tensor, values: Tensor, nugget: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        one, other = torch.triu_indices(len(valid), len(valid))
+        full = cov.new_zeros(len(valid), len(valid), *cov.shape[1:])
+        full[one, other] = full[other, one] = cov
+        full = full.permute(2, 3, 4, 0, 1) + torch.diag_embed(
+            torch.where(valid, nugget[:, None], 1.0).permute(0, 2, 3, 1)
+        )
+        factor, y = torch.linalg.cholesky(full), values[0].permute(1, 2, 0)[..., None].expand(*full.shape[:-1], 1)
+        errors = torch.linalg.solve_triangular(factor, y, upper=False)
+        return factor[..., -1, -1].square(), factor[..., -1, -1] * errors[..., -1, 0]
+
+    base, x = aenp.pretrained("base/krigingnp-exact"), torch.rand(2, points + 40, 2, dtype=torch.float64)
+    y = (5 * x).cos().sum(dim=-1, keepdim=True) + 0.1 * torch.randn(2, points + 40, 1)
+    task = Task(x[:, :points], y[:, :points], x[:, points:])
+    prediction = aenp.predict(base, task)
+    monkeypatch.setattr(vecchia, "_conditional", factors)
+    assert_same(prediction, aenp.predict(base, task), 1e-3)
 
 
 def test_a_task_without_context_in_a_large_batch_is_predicted_as_alone() -> None:
@@ -93,9 +156,12 @@ def test_a_task_without_context_in_a_large_batch_is_predicted_as_alone() -> None
     torch.testing.assert_close(prediction.stddev[1:], model(empty).stddev)
 
 
-@pytest.mark.parametrize("window", [100, 256])
+@pytest.mark.parametrize("window", [50, 100, 256])
 def test_a_lattice_in_cells_or_whole_does_not_depend_on_the_order_of_its_points_or_on_units(window: int) -> None:
-    """Neither on equal distances, which round-off would order, nor on places at the border of a cell."""
+    """Neither on equal distances, which round-off would order, nor on places at the border of a cell.
+
+    The lattice is divided three times, once or not at all.
+    """
     torch.manual_seed(0)
     x = torch.cartesian_prod(*[torch.arange(21, dtype=torch.float64)] * 2)
     y = (x / 3).sin().sum(dim=1, keepdim=True) + 0.1 * torch.randn(441, 1, dtype=x.dtype)

@@ -90,16 +90,16 @@ def test_spacing_of_a_lattice_of_coinciding_points_and_of_one() -> None:
 
 def test_each_place_is_in_one_cell_whatever_other_places_there_are() -> None:
     points, places = cloud(300)[0], 4 * cloud(100)[0]
-    found = {int(place): near.sort().values for near, members in cells(points, places, 20) for place in members}
+    found = {int(place): near.sort().values for near, members, _ in cells(points, places, 20) for place in members}
     assert sorted(found) == list(range(100))
-    for near, members in cells(points, places[:10], 20):
+    for near, members, _ in cells(points, places[:10], 20):
         for place in members:
             assert torch.equal(near.sort().values, found[int(place)])
 
 
 def test_cells_are_small_beside_the_distance_of_their_points() -> None:
     points, places = cloud(300)[0], cloud(500)[0]
-    for near, members in cells(points, places, 20):
+    for near, members, _ in cells(points, places, 20):
         width = (places[members].amax(0) - places[members].amin(0)).norm()
         radius = (points[near] - places[members].mean(0)).norm(dim=1).max()
         assert width <= 1.6 * radius
@@ -107,4 +107,16 @@ def test_cells_are_small_beside_the_distance_of_their_points() -> None:
 
 def test_coinciding_points_are_divided_no_further_than_they_can_be() -> None:
     points = torch.zeros(10, 2, dtype=torch.float64)
-    assert sum(len(members) for _, members in cells(points, torch.zeros(3, 2, dtype=torch.float64), 4)) == 3
+    assert sum(len(cell.members) for cell in cells(points, torch.zeros(3, 2, dtype=torch.float64), 4)) == 3
+
+
+def test_every_place_is_near_the_middle_of_a_cell_in_one_of_three_divisions() -> None:
+    """Borders on a line lie a third of a cell apart, so that a place is at most a sixth of a cell off a middle."""
+    points = torch.linspace(-1, 1, 400, dtype=torch.float64)[:, None]
+    places = torch.linspace(-0.8, 0.8, 301, dtype=torch.float64)[:, None]
+    weights = torch.zeros(3, 301, dtype=torch.float64)
+    for number in range(3):
+        for cell in cells(points, places, 30, 2 / 3 * number):
+            weights[number, cell.members] = cell.weights
+    assert weights.min() > 0 and weights.max() <= 1
+    assert weights.amax(dim=0).min() > 8 / 9 - 0.01

@@ -33,8 +33,14 @@ ROUND_OFF = 1e-12
 "The share of its mean square below which the variance of some values counts as zero."
 TOGETHER = 8
 "Cells that are kriged at a time."
+BLOCK = 2**16
+"Covariances that are computed at a time, few enough for a processor's cache."
 WHOLE = 2
 "Contexts of up to so many windows are kriged as a whole, which takes less time than a few cells that overlap."
+MANY = 8
+"Contexts of more windows are divided into cells three times: beside their size, the time for that is small."
+OFFSETS = (0.0, 2 / 3, 4 / 3)
+"Where the borders of these divisions lie, relative to the context's extent."
 SHARP = 40
 "Number of points from which on references are weighted as if there were no more, so that several keep some weight."
 
@@ -60,18 +66,40 @@ class Kernels(NamedTuple):
     ) -> Float[Tensor, "batch components n m"]:
         """The covariance of the field between two sets of points, without nugget."""
         moved1, moved2 = (x.unsqueeze(1) @ self.stretch for x in (x1, x2))
-        squares = [moved.square().sum(dim=-1) for moved in (moved1, moved2)]
-        r = (squares[0].unsqueeze(3) + squares[1].unsqueeze(2) - 2 * moved1 @ moved2.mT).clamp(min=1e-20).sqrt()
-        cov = (drift1.unsqueeze(1) * self.drift.unsqueeze(2)) @ drift2.mT.unsqueeze(1)
+        weighted = drift1.unsqueeze(1) * self.drift.unsqueeze(2)
+        rows = max(1, BLOCK // (x2.shape[1] * self.nugget.numel()))
+        parts = zip(moved1.split(rows, dim=2), weighted.split(rows, dim=2), strict=True)
+        return torch.cat([self._covariance(*part, moved2, drift2.unsqueeze(1)) for part in parts], dim=2)
+
+    def _covariance(
+        self,
+        x1: Float[Tensor, "batch components n dim_x"],
+        drift1: Float[Tensor, "batch components n regressors"],
+        x2: Float[Tensor, "batch components m dim_x"],
+        drift2: Float[Tensor, "batch 1 m regressors"],
+    ) -> Float[Tensor, "batch components n m"]:
+        """The same for places where the kernel is isotropic, and the first drift times its coefficients' variances."""
+        squares = [x.square().sum(dim=-1) for x in (x1, x2)]
+        r = (squares[0].unsqueeze(3) + squares[1].unsqueeze(2)).sub_(2 * x1 @ x2.mT).clamp_(min=1e-20).sqrt_()
+        cov = drift1 @ drift2.mT
         for i, smoothness in enumerate(SMOOTHNESS):
             scale, variance = self.lengthscale[..., i, None, None], self.variance[..., i, None, None]
-            cov = cov.addcmul_(matern(r, smoothness, scale), variance)
+            cov.addcmul_(matern(r, smoothness, scale), variance)
         return cov
 
     def prior(self, drift: Float[Tensor, "batch n regressors"]) -> Float[Tensor, "batch components n"]:
         """The variance of an observation at each point, before any other is known."""
         own = drift.square() @ self.drift.mT
         return own.mT + (self.variance.sum(dim=-1) + self.nugget).unsqueeze(-1)
+
+
+class Components(NamedTuple):
+    """The Normals of a mixture, for every target."""
+
+    weight: Float[Tensor, "tasks components target"]
+    "In proportion to their probabilities."
+    mean: Float[Tensor, "tasks components target"]
+    variance: Float[Tensor, "tasks components target"]
 
 
 class KrigingState(NamedTuple):
@@ -102,7 +130,7 @@ class KrigingNP(NeuralProcess):
     Values are measured in their standard deviation, of those that are kriged together.
     Each kernel is a sum of Matérn kernels, anisotropic, with a nugget and a linear drift in x and the covariates.
     Contexts larger than two windows are divided into cells, each with the kernels and the kriging of the points nearest
-    to its middle.
+    to its middle; those larger than eight three times, and the predictions are mixed.
 
     Args:
         dim_x: input dimension.
@@ -167,9 +195,10 @@ class KrigingNP(NeuralProcess):
         x, mask = self._each_output(x.double()), self._each_output(mask)
         covariates = None if task.context_covariates is None else self._each_output(task.context_covariates.double())
         kernels, drift = self._kernels(x, y, mask, covariates), _drift(x, covariates)
-        cov = kernels.covariance(x, drift, x, drift) * (mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1)
+        cov = kernels.covariance(x, drift, x, drift).mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
         noise = torch.where(mask.unsqueeze(1), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift), 1.0)
-        factor = torch.linalg.cholesky(cov + torch.diag_embed(noise))
+        cov.diagonal(dim1=-2, dim2=-1).add_(noise)
+        factor = torch.linalg.cholesky(cov)
         errors = torch.linalg.solve_triangular(factor, y[:, None, :, None].expand(*factor.shape[:3], 1), upper=False)
         return KrigingState(anchor, extent, x, drift, mask, kernels, factor, errors, shift[..., None], scale[..., None])
 
@@ -182,33 +211,48 @@ class KrigingNP(NeuralProcess):
         if isinstance(state, Task):
             given = (xt,) if covariates is None else (xt, covariates)
             return torch.cat([self._by_cells(state[i], *(each[i : i + 1] for each in given)) for i in range(len(xt))])
+        return self._raw(self._kriged(state, xt, covariates))
+
+    def _kriged(self, state: KrigingState, xt: Tensor, covariates: Tensor | None = None) -> Components:
+        """Kriging with each kernel at the targets."""
         x = self._each_output(((xt - state.anchor) / state.extent).double())
         drift = _drift(x, None if covariates is None else self._each_output(covariates.double()))
-        cov = state.kernels.covariance(state.x, state.drift, x, drift) * state.mask[:, None, :, None]
+        cov = state.kernels.covariance(state.x, state.drift, x, drift).mul_(state.mask[:, None, :, None])
         weights = torch.linalg.solve_triangular(state.factor, cov, upper=False)
         mean = state.shift + state.scale * (weights * state.errors).sum(dim=2)
         variance = state.kernels.prior(drift) - weights.square().sum(dim=2)
-        scale = state.scale * torch.maximum(variance, state.kernels.nugget.unsqueeze(-1)).sqrt()
-        logits = state.kernels.logits.unsqueeze(-1).expand_as(mean)
-        raw = self.likelihood.raw(*(each.mT for each in (logits, mean, scale)))
+        variance = state.scale.square() * torch.maximum(variance, state.kernels.nugget.unsqueeze(-1))
+        return Components(state.kernels.logits.softmax(dim=1).unsqueeze(-1).expand_as(mean), mean, variance)
+
+    def _raw(self, found: Components) -> Float[Tensor, "batch target params"]:
+        """The raw parameters of a mixture for each output."""
+        raw = self.likelihood.raw(*(each.mT for each in (found.weight.log(), found.mean, found.variance.sqrt())))
         return raw.unflatten(0, (-1, self.dim_y)).transpose(1, 2).flatten(2).to(self.dtype)
 
     def _by_cells(self, task: Task, *at_targets: Tensor) -> Float[Tensor, "1 target params"]:
-        """The raw parameters at the targets of one task, by kriging in each one's cell, some cells at a time."""
+        """The raw parameters at the targets of one task, by kriging in each one's cells, some cells at a time.
+
+        Several divisions have borders elsewhere. Each component has the mean and variance of its mixture over these,
+        weighted by how far the target is from the border: μ = Σ_i w_i μ_i, σ² = Σ_i w_i (σ_i² + μ_i²) − μ².
+        """
         numbers, xt, anchor = _mask(task)[0].nonzero()[:, 0], at_targets[0], context_mean(task)[0]
         if len(numbers) <= WHOLE * self.window:
             return self.decode(self._krige(_some_context(task, numbers[None])), *at_targets)
-        found = list(cells(task.xc[0, numbers] - anchor, xt[0] - anchor, self.window))
-        found.sort(key=lambda cell: len(cell[1]))
-        out = xt.new_empty(1, xt.shape[1], self.num_params, dtype=self.dtype)
+        points, places = task.xc[0, numbers] - anchor, xt[0] - anchor
+        offsets = OFFSETS if len(numbers) > MANY * self.window else OFFSETS[:1]
+        found = [cell for offset in offsets for cell in cells(points, places, self.window, offset)]
+        found.sort(key=lambda cell: len(cell.members))
+        sums = xt.new_zeros(3, self.dim_y, self.components, xt.shape[1], dtype=torch.float64)
         for start in range(0, len(found), TOGETHER):
-            near, members = zip(*found[start : start + TOGETHER], strict=True)
-            filled = pad_sequence(list(members), batch_first=True, padding_value=int(members[0][0]))
-            state = self._krige(_some_context(task, numbers[torch.stack(near)]))
-            raw = self.decode(state, *(each[0, filled] for each in at_targets))
-            for cell, inside in zip(raw, members, strict=True):
-                out[0, inside] = cell[: len(inside)]
-        return out
+            some = found[start : start + TOGETHER]
+            filled = pad_sequence([cell.members for cell in some], batch_first=True)
+            state = self._krige(_some_context(task, numbers[torch.stack([cell.near for cell in some])]))
+            weight, mean, variance = self._kriged(state, *(each[0, filled] for each in at_targets))
+            moments = torch.stack([weight, weight * mean, weight * (variance + mean.square())])
+            for cell, inside in zip(some, moments.unflatten(1, (-1, self.dim_y)).unbind(1), strict=True):
+                sums[..., cell.members] += cell.weights * inside[..., : len(cell.members)]
+        weight, mean, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+        return self._raw(Components(weight, mean, square - mean.square()))
 
     def _each_output(self, values: Shaped[Tensor, "batch points *dim"]) -> Shaped[Tensor, "tasks points *dim"]:
         """The same values for each output."""

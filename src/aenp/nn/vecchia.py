@@ -229,6 +229,6 @@ def _conditional(
         variance = (column[0] + noise[j]).clamp_(min=nugget)
         ratios = column[1:] / variance
         errors[j + 1 :].addcmul_(ratios, errors[j], value=-1)
-        for k, later in enumerate(columns[j + 1 :]):
-            later.addcmul_(column[k + 1 :], ratios[k], value=-1)
+        for k, (later, ratio) in enumerate(zip(columns[j + 1 :], ratios.unbind(), strict=True)):
+            later.addcmul_(column[k + 1 :], ratio, value=-1)
     return variance, errors[-1]
