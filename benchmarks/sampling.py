@@ -36,7 +36,7 @@ def main(
     targets: int = 100,
     samples: int = 20,
     points: int = 50,
-    tasks: int = 12,
+    tasks: int = 60,
     seconds: float = 30.0,
     out: Path = HERE,
 ) -> None:
@@ -85,7 +85,8 @@ Written by `python -m benchmarks.sampling`: {machine()}.
 
 {samples} samples of {targets} targets from `{model}`, in processor time of one core, for a context of 32 points.
 Energy score and variogram score, smaller is better, are means over {tasks} tasks of the Gibbs experiment. The plain
-chain draws one target after another in random order. Differences are to the plain chain on the same tasks.
+chain draws one target after another in random order. Differences are to the plain chain on the same tasks. Independent
+draws ignore how targets are related: a score that does not tell them from the chain does not see that.
 
 {markdown_table(HEADER, rows)}
 """

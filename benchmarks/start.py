@@ -34,9 +34,8 @@ def run(case: str, start: str, data: Path, minutes: float, seed: int, tasks: int
     training, unseen, period, days = tested, None, MAY, JUNE
     if case == "stations":
         tested = unseen_places.stations(data / unseen_places.FILE)
-        places = tested[unseen_places.PLACE].drop_duplicates().sample(frac=1, random_state=seed)
-        unseen, period, days = places.iloc[: len(places) // 5], YEARS, LAST
-        training = tested[tested.merge(unseen, "left", indicator="kept")["kept"].to_numpy() == "left_only"]
+        unseen, period, days = unseen_places.left_out(tested, seed), YEARS, LAST
+        training = tested[~unseen_places.is_at(tested, unseen)]
     options = FitOptions("pttnp", "approx", minutes, period=period, seed=seed, start=start)
     with TemporaryDirectory() as out, own_time():
         model, outcome = fit_in(out, training, options, resume=False)

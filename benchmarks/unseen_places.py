@@ -45,6 +45,17 @@ def stations(file: Path, variable: str = "tmean_gsod") -> pd.DataFrame:
     return pd.DataFrame({"time": values["time"].values[day], **where, "t": values.values[day, point]})
 
 
+def left_out(table: pd.DataFrame, seed: int, parts: int = 5) -> pd.DataFrame:
+    """A random part of the places, by default a fifth."""
+    places = table[PLACE].drop_duplicates().sample(frac=1, random_state=seed)
+    return places.iloc[: len(places) // parts]
+
+
+def is_at(table: pd.DataFrame, places: pd.DataFrame) -> np.ndarray:
+    """Which rows of the table are at these places."""
+    return table[PLACE].merge(places[PLACE].drop_duplicates(), "left", indicator="found")["found"].to_numpy() == "both"
+
+
 def main(
     data: Path,
     steps: int = 3000,
@@ -68,13 +79,12 @@ def main(
     torch.set_num_threads(1)
     table = stations(data / FILE)
     in_training, in_test = (table["time"].between(*period) for period in (TRAINING, TEST))
-    places = table[in_training][PLACE].drop_duplicates().sample(frac=1, random_state=seed)
+    hidden = left_out(table[in_training], seed, parts=2)
     days = table[in_test].groupby(PLACE)["time"].nunique()
     steady = days[days > days.max() / 2].reset_index()[PLACE]
-    left_out = places.iloc[: len(places) // 2]
-    known = table.merge(places.iloc[len(places) // 2 :], "left", indicator="kept")["kept"].to_numpy() == "both"
-    training, unseen = table[known & in_training], left_out.merge(steady)
-    is_target = table.merge(unseen, "left", indicator="kept")["kept"].to_numpy() == "both"
+    known = is_at(table, table[in_training]) & ~is_at(table, hidden)
+    training, unseen = table[known & in_training], hidden.merge(steady)
+    is_target = is_at(table, unseen)
     start = time.process_time()
     model = aenp.fit(training, family, "approx", steps=steps, seed=seed)
     facts = {"name": name, "family": family, "steps": steps, "minutes": (time.process_time() - start) / 60}

@@ -96,9 +96,8 @@ def run(case: Case, data: Path, minutes: float, seed: int, tasks: int) -> dict[s
     else:
         tested = training = unseen_places.stations(data / case.file, case.values)
         if case.unseen:
-            places = tested[unseen_places.PLACE].drop_duplicates().sample(frac=1, random_state=seed)
-            unseen = places.iloc[: len(places) // 5]
-            training = tested[tested.merge(unseen, "left", indicator="kept")["kept"].to_numpy() == "left_only"]
+            unseen = unseen_places.left_out(tested, seed)
+            training = tested[~unseen_places.is_at(tested, unseen)]
         training = training[training["time"].between(*case.period)]
     covariates = [data / TOPOGRAPHY] if case.elevation else []
     with TemporaryDirectory() as out, own_time():

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
-from benchmarks import recipes, start, stations_given_era5, unseen_places, validation
+from benchmarks import recipes, start, station_limits, stations_given_era5, unseen_places, validation
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -278,6 +278,23 @@ def test_stations_given_a_reanalysis_are_scored_beside_it(tmp_path: Path) -> Non
     assert len(runs) == 1 and {"model", "t2m_era5", "kriging of differences"} <= set(runs[0]["scores"])
     rows = table((tmp_path / "stations_given_era5.md").read_text(), "run")
     assert [row[0] for row in rows] == ["given, tnp, seed 0"] * len(runs[0]["scores"])
+
+
+@pytest.mark.slow
+def test_errors_at_stations_are_taken_apart(tmp_path: Path) -> None:
+    """A station that is always wrong is the worst, is suspect, and has a mean error that only it can tell."""
+    data, file = tiny.stations(), tmp_path / tiny.STATIONS
+    data.to_netcdf(tmp_path / "sound.nc")
+    latitude, longitude = unseen_places.left_out(station_limits.differences(tmp_path / "sound.nc"), 0).iloc[0]
+    wrong = 20 * ((data["lat"] == latitude) & (data["lon"] == longitude))
+    data.assign(tmean_gsod=data["tmean_gsod"] + wrong).to_netcdf(file)
+    found = station_limits.limits(station_limits.differences(file), 0)
+    assert found.suspects == 1 and 0.5 < found.share_of_the_worst < 1
+    assert found.without_suspects == found.without_the_worst < found.kriging / 1.5
+    assert found.without_own_mean < found.without_the_worst and np.isclose(found.era5_without_own_mean, 0.5, rtol=0.1)
+    station_limits.main(tmp_path, seeds=1, out=tmp_path)
+    rows = table((tmp_path / "station_limits.md").read_text(), "seed")
+    assert [row[0] for row in rows] == ["0", "mean"] and rows[0][1:] == rows[1][1:] and rows[0][6] == "1"
 
 
 @pytest.mark.slow

@@ -43,6 +43,17 @@ def model() -> FieldModel:
         return fit(FIELD, "tnp", steps=3, covariates=[TOPO, WIND])
 
 
+@pytest.mark.parametrize("shape", ["curved", "levels"])
+def test_a_covariate_of_another_shape_is_named_by_its_file(shape: str, tmp_path: Path) -> None:
+    latitude, longitude = xr.broadcast(TOPO.latitude, TOPO.longitude)
+    places = {"lat": (("i", "j"), latitude.data), "lon": (("i", "j"), longitude.data + latitude.data / 10)}
+    curved = xr.DataArray(TOPO.values, places, ("i", "j"), "topo")
+    (curved if shape == "curved" else TOPO.expand_dims(level=[1, 2])).to_netcdf(tmp_path / "topo.nc")
+    told = {"curved": "interpolate it to a grid of latitudes and longitudes", "levels": r"\.isel\(level=0\)"}
+    with pytest.raises(ValueError, match=rf"topo\.nc: .*{told[shape]}"):
+        prepare(FIELD, covariates=[tmp_path / "topo.nc"])
+
+
 def test_tasks_hold_the_scaled_covariates_of_their_points() -> None:
     for data, covariates in (
         (FIELD, [TOPO, WIND]),

@@ -321,13 +321,13 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "no variables": (lambda _: xr.Dataset(), "no variable with latitude and longitude; it has nothing"),
     "no steps": (lambda _: FIELD[:0], "has no data; it covers latitude 41 to 45"),
     "nothing but NaN": (lambda _: FIELD * np.nan, "all the same or missing"),
-    "nothing but NaN in a table": (lambda _: TABLE.assign(t2m=np.nan), "has no rows with a value"),
+    "nothing but NaN in a table": (lambda _: TABLE.assign(t2m=np.nan), "has no rows with a value of t2m, a place and"),
     "words": (lambda _: FIELD.astype(str), "has no numbers, but t2m of type .*; convert them with"),
     "words in a table": (lambda _: TABLE.assign(t2m="warm"), "has the value 'warm', which is not a number"),
     "one station": (lambda _: TABLE.query("latitude == 41 & longitude == 0"), "fewer than 8 observations"),
     "one report": (lambda _: TABLE[:1], "fewer than 8 observations"),
     "months": (months, "months.nc cannot be decoded: .*time.*; open it with xarray, and give the result"),
-    "no times": (lambda _: TABLE.assign(time=pd.NaT)[:0], "has no rows with a value, a place and a time"),
+    "no times": (lambda _: TABLE.assign(time=pd.NaT)[:0], "has no rows with a value of t2m, a place and a time"),
     "infinite places": (lambda _: TABLE.assign(latitude=np.inf), "latitude ranges from inf to inf, not valid"),
 }  # fmt: skip
 

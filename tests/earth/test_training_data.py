@@ -59,6 +59,19 @@ def test_few_stations_or_days_are_all_for_training(table: pd.DataFrame) -> None:
     assert not data.new_places and everywhere == set(range(table[["latitude", "longitude"]].drop_duplicates().shape[0]))
 
 
+@pytest.mark.parametrize("number", [30, 300])
+def test_stations_on_a_line_are_seen_several_at_a_time(number: int) -> None:
+    data = prepare(stations(number).assign(latitude=45.0))
+    task = data.source.batch(16, 0, 0)
+    assert data.new_places and (task.xc[..., 0].unique(return_counts=True)[1] >= 8).all()
+    assert 0.5 < float(task.xt[..., 1].std()) < 20
+
+
+def test_one_place_is_too_few() -> None:
+    with pytest.raises(ValueError, match="from one place, which tells nothing about others; give several"):
+        prepare(stations(1), time="20 days")
+
+
 def test_neighbours_are_held_out_together() -> None:
     """A station beside one in training would be no new place."""
     table = stations(100)

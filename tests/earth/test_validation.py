@@ -53,6 +53,19 @@ def test_the_table_summarises_the_predictions(result: Validation) -> None:
     assert np.isclose(result.coverage(np.array([0.9])).loc["model"].item(), row["coverage"])
 
 
+def test_a_place_where_every_method_fails_is_suspect(result: Validation) -> None:
+    """One with wrong observations, if there are enough of them; without any, nothing is said."""
+    places = DATA[["latitude", "longitude"]].drop_duplicates().iloc[:12]
+    wrong = DATA.assign(t2m=DATA["t2m"] + 60 * (DATA["latitude"] == places["latitude"].iloc[3]))
+    sound, faulty, once = (
+        gp_model().validate(data, places, DAYS, tasks=tasks) for data, tasks in ((DATA, 10), (wrong, 10), (wrong, 4))
+    )
+    assert sound.suspects.empty and once.suspects.empty and "check" not in f"{sound}{once}{result}"
+    (found,) = faulty.suspects.to_dict("records")
+    assert (found["latitude"], found["longitude"]) == tuple(places.iloc[3]) and np.isclose(found["rmse"], 60, rtol=0.1)
+    assert 0.9 < found["share"] < 1 and "At 1 place the errors of the model and of " in str(faulty)
+
+
 def test_every_method_predicts_the_same_targets(result: Validation) -> None:
     values = result.predictions.pivot(index=["time", "latitude", "longitude"], columns="method", values="value")
     assert values.notna().all(axis=None) and (values.nunique(axis=1) == 1).all()

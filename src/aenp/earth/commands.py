@@ -178,7 +178,10 @@ def suggest(
     coast: File = None,
     covariates: Files = (),
 ) -> None:
-    """Find where the next stations would tell most: one after another, each with the variance that remains.
+    """Find where the next stations would tell most, one after another.
+
+    The table has a row for each, with the reduction: by how many percent it and those above it reduce the sum of the
+    predictive variances at the target.
 
     Example: aenp suggest stations.csv --weights era5-2d/pttnp-approx --candidates 36,47,6,19,1 --number 3
     --out places.csv --plot map.png

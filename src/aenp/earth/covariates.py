@@ -96,7 +96,7 @@ def open_layers(given: FieldLike | Sequence[FieldLike], needed: Sequence[Covaria
                 raise ValueError(
                     f"{where}: covariates need names of their own, but this one is {name}; name it with .rename"
                 )
-            layers[name] = Layer(open_gridded(dataset, name), where)
+            layers[name] = Layer(open_gridded(source, name), where)
     return layers
 
 

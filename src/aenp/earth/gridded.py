@@ -154,7 +154,7 @@ def _standard(field: xr.DataArray, where: str) -> xr.DataArray:
 def _check_dimensions(field: xr.DataArray, found: Mapping[str, str], where: str) -> None:
     """Raises an error if the field has dimensions other than latitude, longitude and time."""
     dims = {name: field[name].dims for name in found.values()}
-    points = "; `open_points` takes scattered points and curved grids"
+    points = "; interpolate it to a grid of latitudes and longitudes, or read it as points with `open_points`"
     for kind, name in found.items():
         if kind == "time" and len(dims[name]) > 1:
             raise further_dimensions(where, field.name, {str(d): field.sizes[d] for d in dims[name][1:]})

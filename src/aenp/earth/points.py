@@ -85,8 +85,8 @@ def open_points(
         warnings.warn(f"{where}: {undated} values have no time and are left out", stacklevel=2)
     table = table.dropna(subset=[name for name in table if name not in beside])
     if table.empty:
-        needed = "a value, a place and a time" if "time" in table else "a value and a place"
-        raise NoValues(f"{where} has no rows with {needed}")
+        needed = ", a place and a time" if "time" in table else " and a place"
+        raise NoValues(f"{where} has no rows with a value of {table.attrs['name']}{needed}")
     check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
     chosen = table.assign(longitude=wrap(table["longitude"], region))
     for name in ("time", "latitude", "longitude"):

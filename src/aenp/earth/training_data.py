@@ -279,7 +279,10 @@ def _from_points(
             "places are related. If stations report at different times, give `time`, the length of a window such as "
             "'6 hours', or round their times, for example by table.time.dt.floor('h')"
         )
-    area = max(np.ptp(latitude) * np.ptp(longitude), 1e-6)
+    short, long = sorted((float(np.ptp(latitude)), float(np.ptp(longitude))))
+    if not long:
+        raise ValueError("all observations are from one place, which tells nothing about others; give several places")
+    area = long * max(short, long / len(latitude))  # stations on a line are as wide as they are apart
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
     covariates: list[Covariate] = []
     known = None

@@ -22,6 +22,7 @@ from aenp import likelihoods
 from aenp.distributions import CensoredNormal
 from aenp.earth.adjustment import LEVEL, widening
 from aenp.earth.baselines import fit_baselines
+from aenp.earth.climatology import PLACE
 from aenp.earth.field_model import FieldModel
 from aenp.earth.holdout import Choice, hold_out
 from aenp.earth.points import PointsLike
@@ -30,6 +31,10 @@ from aenp.evaluation.metrics import crps
 from aenp.evaluation.scores import Score
 
 MODEL, EQUIVARIANT = "model", "equivariant part"
+SUSPECT = 5.0
+"Times the median place's RMSE beyond which the observations of a place are suspect, if no method does better there."
+FEW = 5
+"The smallest number of predictions at a place that tell."
 METRICS = ("rmse", "mae", "bias", "crps", "loglik", "coverage")
 
 
@@ -89,10 +94,11 @@ class Validation:
     @property
     def verdict(self) -> str:
         """How the model compares with the best baseline, in one sentence."""
-        baselines = self.table.drop(index=[MODEL, EQUIVARIANT], errors="ignore")["crps"]
-        best = str(baselines.idxmin())
+        best = self._best
         difference = self._score(self._by_time.loc[MODEL, "crps"] - self._by_time.loc[best, "crps"])
-        told = f"CRPS {self.table.loc[MODEL, 'crps']:.3g} against {baselines[best]:.3g} {self.units}".rstrip()
+        told = (
+            f"CRPS {self.table.loc[MODEL, 'crps']:.3g} against {self.table.loc[best, 'crps']:.3g} {self.units}".rstrip()
+        )
         error = f"difference {_with_error(difference.mean, difference.standard_error)}"
         if difference.sign > 0:
             return f"The model loses to {best}: {told}, {error}."
@@ -100,13 +106,46 @@ class Validation:
             return f"The model beats every baseline; the best of them is {best}: {told}, {error}."
         return f"The model is not clearly better or worse than {best}, the best baseline: {told}, {error}."
 
+    @cached_property
+    def suspects(self) -> pd.DataFrame:
+        """Places where the model and the best baseline have an RMSE of over five times the median place's.
+
+        There the observations, or the place or elevation that they are said to be of, may be wrong. Columns are
+        `latitude`, `longitude`, the model's `rmse` and the `share` that the place has of the model's squared errors.
+        Places with fewer than five predictions are left out.
+        """
+        squares = self.predictions.groupby(["method", *PLACE])["square"]
+        both = squares.mean()[squares.size() >= FEW].unstack("method").reindex(columns=[MODEL, self._best])
+        found = both[(both > SUSPECT**2 * both.median()).all(axis=1)]
+        sums = squares.sum()[MODEL]
+        facts = {"rmse": np.sqrt(found[MODEL]), "share": sums.reindex(found.index) / sums.sum()}
+        return pd.DataFrame(facts).sort_values("share", ascending=False).reset_index()
+
+    @property
+    def _advice(self) -> str:
+        """What to check, if any place is suspect."""
+        if self.suspects.empty:
+            return ""
+        worst = self.suspects.iloc[0]
+        where = "1 place" if len(self.suspects) == 1 else f"{len(self.suspects)} places"
+        return (
+            f"At {where} the errors of the model and of {self._best} are over {SUSPECT:g} times those of the median "
+            f"place, {self.suspects['share'].sum():.0%} of all squared errors; check the observations there, first at "
+            f"{worst['latitude']:.4f}, {worst['longitude']:.4f}."
+        )
+
+    @property
+    def _best(self) -> str:
+        """The baseline of the smallest CRPS."""
+        return str(self.table.drop(index=[MODEL, EQUIVARIANT], errors="ignore")["crps"].idxmin())
+
     def __str__(self) -> str:
         times, targets = self.predictions["time"].nunique(), (self.predictions["method"] == MODEL).sum()
         shown = pd.DataFrame(index=self.table.index.rename(None))
         for name in METRICS:
             shown[name] = list(map(_with_error, self.table[name], self.table[f"{name}_se"]))
         title = f"{self.variable} [{self.units or '1'}]: {targets} targets at {times} times, with standard errors"
-        return "\n".join([title, shown.to_string(), *filter(None, [self.note]), self.verdict])
+        return "\n".join([title, shown.to_string(), *filter(None, [self.note, self._advice]), self.verdict])
 
     @cached_property
     def _by_time(self) -> pd.DataFrame:
