@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,25 +16,10 @@ torch.set_num_threads(int(THREADS))
 
 import tiny  # noqa: E402
 from aenp import cli  # noqa: E402
+from skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: E402, F401
 
-EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does", "needs Chromium"}
-"Why a test may be skipped where CI is set: the machine lacks what is tested."
 SOURCES = {"tiny": None} | ({} if (real := tiny.real_data()) is None else {"real": real})
 "Sources of the climate data of a test; the real data are used if available."
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    fail_unexpected_skip(report)
-    return report
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    fail_unexpected_skip(report)
-    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -42,16 +27,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
-
-
-def fail_unexpected_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Turns a skip for an unexpected reason into a failure, where CI is set."""
-    if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
-        return
-    reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
-    if reason not in EXPECTED_SKIPS:
-        report.outcome = "failed"
-        report.longrepr = f"unexpected skip: {reason}. Make the test run, or add the reason to EXPECTED_SKIPS"
 
 
 @pytest.fixture(scope="session", params=SOURCES)

@@ -30,7 +30,7 @@ from aenp.experiments import experiment_class
 from aenp.experiments.base import Base
 from aenp.models import make
 from aenp.training import Recipe
-from conftest import EXPECTED_SKIPS
+from skips import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -261,7 +261,7 @@ def test_an_unexpected_skip_fails_where_ci_is_set(variable: str, outcomes: set[s
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
     path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    options = ("-q", "-p", "conftest", "-p", "no:cacheprovider", "--color=no", "--continue-on-collection-errors")
+    options = ("-q", "-p", "skips", "-p", "no:cacheprovider", "--color=no", "--continue-on-collection-errors")
     printed = run("pytest", *options, "--rootdir", tmp_path, tmp_path, CI=variable, PYTHONPATH=path).stdout
     assert set(printed.splitlines()[-1].split(" in ")[0].split(", ")) == outcomes, printed
     for reason in ("no data", "no network", "could not import 'no_such_module'"):
