@@ -1,4 +1,4 @@
-"""What all tests share. Shapes and types in signatures are checked in every test, and only there."""
+"""What all tests share. Shapes and types in signatures are checked in tests only."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from jaxtyping import config as checks
 from jaxtyping import install_import_hook
 
 install_import_hook("aenp", "typechecker.check")
@@ -20,6 +21,27 @@ from skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa:
 
 SOURCES = {"tiny": None} | ({} if (real := tiny.real_data()) is None else {"real": real})
 "Sources of the climate data of a test; the real data are used if available."
+UNCHECKED, NOWHERE = pytest.StashKey[bool](), checks.jaxtyping_disable
+"Whether signatures are not checked in a test, or in none."
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chooses where signatures are checked, which takes a third of the time.
+
+    That is in each test's first case, and where a file has a case, such as a model, for the first time.
+    """
+    known = set[str]()
+    for item in items:
+        test, _, case = item.nodeid.partition("[")
+        met = {test, f"{item.path}[{case}"}
+        item.stash[UNCHECKED] = NOWHERE or met <= known
+        known |= met
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    checks.update("jaxtyping_disable", item.stash[UNCHECKED])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,10 +23,13 @@ from benchmarks import recipes, start, stations_given_era5, unseen_places, valid
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
+from jaxtyping import TypeCheckError
 
 import aenp
+import conftest
 import tiny
 from aenp.earth.field_model import FieldModel
+from aenp.evaluation.tables import markdown_table
 from aenp.experiments import experiment_class
 from aenp.experiments.base import Base
 from aenp.models import make
@@ -266,6 +270,16 @@ def test_an_unexpected_skip_fails_where_ci_is_set(variable: str, outcomes: set[s
     assert set(printed.splitlines()[-1].split(" in ")[0].split(", ")) == outcomes, printed
     for reason in ("no data", "no network", "could not import 'no_such_module'"):
         assert (f"unexpected skip: {reason}" in printed) == bool(variable)
+
+
+def test_signatures_are_checked_where_a_test_or_a_case_is_new() -> None:
+    names = ["a.py::one[x]", "a.py::one[y]", "a.py::two[x]", "a.py::two[y]", "b.py::three[y]", "b.py::four"]
+    items = [SimpleNamespace(nodeid=name, path=name.split("::")[0], stash={}) for name in names]
+    conftest.pytest_collection_modifyitems(items)
+    always = [conftest.NOWHERE] * 3
+    assert [item.stash[conftest.UNCHECKED] for item in items] == [*always, True, *always[:2]]
+    with nullcontext() if conftest.NOWHERE else pytest.raises(TypeCheckError):
+        markdown_table(["a", "b"], "not rows")
 
 
 @pytest.mark.slow
