@@ -219,6 +219,7 @@ def allocation(before: int, during: int) -> Callable[[], torch.Tensor]:
 
 
 @needs_linux
+@pytest.mark.slow
 def test_peak_memory_is_that_of_the_step_alone() -> None:
     assert 60 < peak_memory(allocation, 256, 64) < 100
 
