@@ -69,16 +69,17 @@ def _cases(d: int) -> dict[str, Callable[[], NeuralProcess]]:
         "rcnp-approx": lambda: aenp.RCNP(d, 2, dim=16, fixed_inputs=fixed(d)),
     }
     if d <= 3:
+        grid = GRID if d <= 2 else {"channels": 8, "layers": 3}
         cases |= {
             "pttnp-exact-grid": lambda: aenp.PTTNP(d, 2, pseudo_spacing=1.0, **TOKENS, **ATTENTION),
             "pttnp-approx-grid": lambda: aenp.PTTNP(
                 d, 2, pseudo_spacing=0.8, fixed_inputs=fixed(d), fixed_at_targets=True, **TOKENS, **ATTENTION
             ),
-            "convcnp-exact": lambda: aenp.ConvCNP(d, 2, **GRID),
-            "convcnp-exact-cnn": lambda: aenp.ConvCNP(d, 2, network="cnn", **GRID),
-            "convcnp-approx": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, taper=0.1), **GRID),
-            "convcnp-approx-concatenate": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, concatenate=True), **GRID),
-            "relaxedconvcnp-approx": lambda: aenp.RelaxedConvCNP(d, 2, kernels=2, fixed_inputs=fixed(d), **GRID),
+            "convcnp-exact": lambda: aenp.ConvCNP(d, 2, **grid),
+            "convcnp-exact-cnn": lambda: aenp.ConvCNP(d, 2, network="cnn", **grid),
+            "convcnp-approx": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, taper=0.1), **grid),
+            "convcnp-approx-concatenate": lambda: aenp.ConvCNP(d, 2, fixed_inputs=fixed(d, concatenate=True), **grid),
+            "relaxedconvcnp-approx": lambda: aenp.RelaxedConvCNP(d, 2, kernels=2, fixed_inputs=fixed(d), **grid),
         }
     if d <= 2:
         cases |= {

@@ -1,12 +1,13 @@
-"""What all tests share. Shapes and types in signatures are checked in every test, and only there."""
+"""What all tests share. Shapes and types in signatures are checked in tests only."""
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from jaxtyping import config as checks
 from jaxtyping import install_import_hook
 
 install_import_hook("aenp", "typechecker.check")
@@ -16,25 +17,31 @@ torch.set_num_threads(int(THREADS))
 
 import tiny  # noqa: E402
 from aenp import cli  # noqa: E402
+from skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: E402, F401
 
-EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does", "needs Chromium"}
-"Why a test may be skipped where CI is set: the machine lacks what is tested."
 SOURCES = {"tiny": None} | ({} if (real := tiny.real_data()) is None else {"real": real})
 "Sources of the climate data of a test; the real data are used if available."
+UNCHECKED, NOWHERE = pytest.StashKey[bool](), checks.jaxtyping_disable
+"Whether signatures are not checked in a test, or in none."
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    fail_unexpected_skip(report)
-    return report
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chooses where signatures are checked, which takes a third of the time.
+
+    That is in each test's first case, and where a file has a case, such as a model, for the first time.
+    """
+    known = set[str]()
+    for item in items:
+        test, _, case = item.nodeid.partition("[")
+        met = {test, f"{item.path}[{case}"}
+        item.stash[UNCHECKED] = NOWHERE or met <= known
+        known |= met
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    fail_unexpected_skip(report)
-    return report
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    checks.update("jaxtyping_disable", item.stash[UNCHECKED])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -42,16 +49,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
-
-
-def fail_unexpected_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Turns a skip for an unexpected reason into a failure, where CI is set."""
-    if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
-        return
-    reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
-    if reason not in EXPECTED_SKIPS:
-        report.outcome = "failed"
-        report.longrepr = f"unexpected skip: {reason}. Make the test run, or add the reason to EXPECTED_SKIPS"
 
 
 @pytest.fixture(scope="session", params=SOURCES)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,15 +23,18 @@ from benchmarks import recipes, start, station_limits, stations_given_era5, unse
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
+from jaxtyping import TypeCheckError
 
 import aenp
+import conftest
 import tiny
 from aenp.earth.field_model import FieldModel
+from aenp.evaluation.tables import markdown_table
 from aenp.experiments import experiment_class
 from aenp.experiments.base import Base
 from aenp.models import make
 from aenp.training import Recipe
-from conftest import EXPECTED_SKIPS
+from skips import EXPECTED_SKIPS
 
 ROOT = Path(__file__).parents[1]
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -215,6 +219,7 @@ def allocation(before: int, during: int) -> Callable[[], torch.Tensor]:
 
 
 @needs_linux
+@pytest.mark.slow
 def test_peak_memory_is_that_of_the_step_alone() -> None:
     assert 60 < peak_memory(allocation, 256, 64) < 100
 
@@ -261,11 +266,21 @@ def test_an_unexpected_skip_fails_where_ci_is_set(variable: str, outcomes: set[s
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
     path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    options = ("-q", "-p", "conftest", "-p", "no:cacheprovider", "--color=no", "--continue-on-collection-errors")
+    options = ("-q", "-p", "skips", "-p", "no:cacheprovider", "--color=no", "--continue-on-collection-errors")
     printed = run("pytest", *options, "--rootdir", tmp_path, tmp_path, CI=variable, PYTHONPATH=path).stdout
     assert set(printed.splitlines()[-1].split(" in ")[0].split(", ")) == outcomes, printed
     for reason in ("no data", "no network", "could not import 'no_such_module'"):
         assert (f"unexpected skip: {reason}" in printed) == bool(variable)
+
+
+def test_signatures_are_checked_where_a_test_or_a_case_is_new() -> None:
+    names = ["a.py::one[x]", "a.py::one[y]", "a.py::two[x]", "a.py::two[y]", "b.py::three[y]", "b.py::four"]
+    items = [SimpleNamespace(nodeid=name, path=name.split("::")[0], stash={}) for name in names]
+    conftest.pytest_collection_modifyitems(items)
+    always = [conftest.NOWHERE] * 3
+    assert [item.stash[conftest.UNCHECKED] for item in items] == [*always, True, *always[:2]]
+    with nullcontext() if conftest.NOWHERE else pytest.raises(TypeCheckError):
+        markdown_table(["a", "b"], "not rows")
 
 
 @pytest.mark.slow

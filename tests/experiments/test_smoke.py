@@ -20,6 +20,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture
+def simulated(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulations of tests and pictures are those of the data set over and over, because each takes long."""
+    known = load(data, "train")
+
+    def simulate(plumes: Plumes, *_: object) -> np.ndarray:
+        return np.resize(known, (len(plumes.radius), *known.shape[1:]))
+
+    monkeypatch.setattr("aenp.experiments.smoke.experiment.simulate", simulate)
+
+
+@pytest.mark.usefixtures("simulated")
 def test_test_tasks_are_patches_of_all_context_sizes() -> None:
     strata = Smoke().tests(32, seed=1)["test"]
     assert [len(stratum.task) for stratum in strata] == [2] * 16
@@ -44,6 +56,7 @@ def test_training_and_validation_have_simulations_of_their_own(data: Path) -> No
         assert torch.equal(task.yt, own.batch(16, number, 0).yt)
 
 
+@pytest.mark.usefixtures("simulated")
 def test_from_data_to_a_model_its_scores_and_pictures(call: Callable[..., str], data: Path, tmp_path: Path) -> None:
     weights = tmp_path / "run" / "model.safetensors"
     model = ("--model", "convcnp", "--symmetry", "approx")
