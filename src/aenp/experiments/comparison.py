@@ -187,7 +187,7 @@ class Comparison:
                 ours, (theirs, sign) = self.difference(test, better, worse), _printed_difference(paper, better, worse)
                 kind = "as in the paper" if ours.sign == sign else "unlike the paper"
                 pair = f"{self.label(better)} over {self.label(worse)}"
-                kinds[kind].append(f"{pair} ({ours.mean:+.2f}; paper {theirs})")
+                kinds[kind].append(f"{pair} ({_signed(ours.mean)}; paper {theirs})")
             parts = [f"{kind}: {', '.join(kinds[kind])}" for kind in sorted(kinds)]
             lines += [f"- *{test}*, {'; '.join(parts)}."] if parts else []
         return VERDICTS.format(lines="\n".join(lines)) if lines else ""
@@ -284,7 +284,12 @@ def _printed_difference(paper: Mapping[str, Number], better: str, worse: str) ->
     if math.isnan(error):
         return _cell(paper, better), -1
     difference = Score(one - other, math.hypot(error, further))
-    return f"{difference.mean:+.2f}", difference.sign
+    return _signed(difference.mean), difference.sign
+
+
+def _signed(value: float) -> str:
+    """With two decimals, or four where two would hide it."""
+    return f"{value:+.2f}" if abs(value) >= 0.01 else f"{value:+.4f}"
 
 
 def _cell(column: Column, name: str) -> str:
