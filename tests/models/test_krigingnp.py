@@ -120,6 +120,31 @@ def test_maps_do_not_jump_at_the_borders_of_cells(monkeypatch: pytest.MonkeyPatc
     assert steps.max() < 10 * steps.median() < alone.max()
 
 
+@pytest.mark.parametrize("points", [600, 2_100])
+def test_a_flat_part_of_a_large_context_has_a_variance(points: int) -> None:
+    """Values that differ by 1e-5 in most cells and by 1 in a few, in one division into cells and in three."""
+    x = torch.rand(1, points, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    values = 1e-5 * x.sum(dim=-1, keepdim=True) + (x[..., :1] > 0.8)
+    prediction = aenp.predict(aenp.pretrained("base/krigingnp-exact").double(), Task(x, values, x[:, :50] / 2))
+    assert prediction.mean.isfinite().all() and (prediction.stddev > 0).all()
+
+
+def test_points_that_coincide_are_in_a_cell_by_their_values_and_not_by_their_order() -> None:
+    """With pairs of points and an odd number of points in a cell, each cell has only one of some pair."""
+    model, task = large_context(21)
+    task = Task(task.xc[:, :100].repeat(1, 2, 1), task.yc, task.xt)
+    backwards = Task(task.xc.flip(1), task.yc.flip(1), task.xt)
+    assert_same(aenp.predict(model, backwards), aenp.predict(model, task), 1e-4)
+
+
+@pytest.mark.parametrize("points", [256, 700])
+def test_places_in_single_precision_may_come_in_any_order(points: int) -> None:
+    model, generator = aenp.pretrained("base/krigingnp-exact"), torch.Generator().manual_seed(0)
+    x, y = torch.rand(1, points, 2, generator=generator), torch.randn(1, points, 1, generator=generator)
+    backwards = Task(x.flip(1), y.flip(1), x[:, :50] + 0.01)
+    assert_same(aenp.predict(model, backwards), aenp.predict(model, Task(x, y, x[:, :50] + 0.01)), 1e-4)
+
+
 @pytest.mark.parametrize("points", [1, 5, 60, 300])
 def test_the_shipped_model_predicts_what_it_does_with_a_factor_for_each_point(
     points: int, monkeypatch: pytest.MonkeyPatch

@@ -183,7 +183,11 @@ class KrigingNP(NeuralProcess):
         self.network = MLP(seen, components * sum(self.sizes), width=dim, hidden=layers)
 
     def encode(self, task: Task) -> KrigingState | Task:
-        """Kernels and factors of a small context; a large one is left until its targets' cells are known."""
+        """Kernels and factors of a small context; a large one is left until its targets' cells are known.
+
+        In double precision from the start, so that the round-off of sums does not decide the order of the points.
+        """
+        task = task.to(torch.float64)
         return task if task.xc.shape[1] > WHOLE * self.window else self._krige(task)
 
     def _krige(self, task: Task) -> KrigingState:
@@ -192,8 +196,8 @@ class KrigingNP(NeuralProcess):
         x, extent = _in_extents(relative_context(task, anchor), mask)
         y, shift, scale = _standardised(task)
         y, shift, scale = (each.mT.flatten(0, 1) for each in (y, shift, scale))
-        x, mask = self._each_output(x.double()), self._each_output(mask)
-        covariates = None if task.context_covariates is None else self._each_output(task.context_covariates.double())
+        x, mask = self._each_output(x), self._each_output(mask)
+        covariates = None if task.context_covariates is None else self._each_output(task.context_covariates)
         kernels, drift = self._kernels(x, y, mask, covariates), _drift(x, covariates)
         cov = kernels.covariance(x, drift, x, drift).mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
         noise = torch.where(mask.unsqueeze(1), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift), 1.0)
@@ -215,7 +219,7 @@ class KrigingNP(NeuralProcess):
 
     def _kriged(self, state: KrigingState, xt: Tensor, covariates: Tensor | None = None) -> Components:
         """Kriging with each kernel at the targets."""
-        x = self._each_output(((xt - state.anchor) / state.extent).double())
+        x = self._each_output((xt - state.anchor) / state.extent)
         drift = _drift(x, None if covariates is None else self._each_output(covariates.double()))
         cov = state.kernels.covariance(state.x, state.drift, x, drift).mul_(state.mask[:, None, :, None])
         weights = torch.linalg.solve_triangular(state.factor, cov, upper=False)
@@ -233,26 +237,27 @@ class KrigingNP(NeuralProcess):
         """The raw parameters at the targets of one task, by kriging in each one's cells, some cells at a time.
 
         Several divisions have borders elsewhere. Each component has the mean and variance of its mixture over these,
-        weighted by how far the target is from the border: μ = Σ_i w_i μ_i, σ² = Σ_i w_i (σ_i² + μ_i²) − μ².
+        weighted by how far the target is from the border: μ = Σ_i w_i μ_i, σ² = Σ_i w_i σ_i² + (Σ_i w_i μ_i² − μ²).
         """
         numbers, xt, anchor = _mask(task)[0].nonzero()[:, 0], at_targets[0], context_mean(task)[0]
         if len(numbers) <= WHOLE * self.window:
             return self.decode(self._krige(_some_context(task, numbers[None])), *at_targets)
-        points, places = task.xc[0, numbers] - anchor, xt[0] - anchor
+        points, places, values = task.xc[0, numbers] - anchor, xt[0] - anchor, task.yc[0, numbers].tanh().mean(dim=1)
         offsets = OFFSETS if len(numbers) > MANY * self.window else OFFSETS[:1]
-        found = [cell for offset in offsets for cell in cells(points, places, self.window, offset)]
+        found = [cell for offset in offsets for cell in cells(points, places, self.window, offset, values)]
         found.sort(key=lambda cell: len(cell.members))
-        sums = xt.new_zeros(3, self.dim_y, self.components, xt.shape[1], dtype=torch.float64)
+        sums = xt.new_zeros(4, self.dim_y, self.components, xt.shape[1], dtype=torch.float64)
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
             filled = pad_sequence([cell.members for cell in some], batch_first=True)
             state = self._krige(_some_context(task, numbers[torch.stack([cell.near for cell in some])]))
             weight, mean, variance = self._kriged(state, *(each[0, filled] for each in at_targets))
-            moments = torch.stack([weight, weight * mean, weight * (variance + mean.square())])
+            moments = weight * torch.stack([torch.ones_like(mean), mean, mean.square(), variance])
             for cell, inside in zip(some, moments.unflatten(1, (-1, self.dim_y)).unbind(1), strict=True):
                 sums[..., cell.members] += cell.weights * inside[..., : len(cell.members)]
-        weight, mean, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
-        return self._raw(Components(weight, mean, square - mean.square()))
+        mean, square, variance = sums[1:] / sums[0]
+        between = (square - mean.square()).clamp(min=0)  # round-off may be more than the variance of a flat part
+        return self._raw(Components(sums[0], mean, variance + between))
 
     def _each_output(self, values: Shaped[Tensor, "batch points *dim"]) -> Shaped[Tensor, "tasks points *dim"]:
         """The same values for each output."""
@@ -318,8 +323,8 @@ def _in_extents(
 
 
 def _standardised(task: Task) -> tuple[Tensor, Tensor, Tensor]:
-    """The context's values in double precision, zero where masked, with the mean and deviation that they count in."""
-    y = task.yc.double()
+    """The context's values, zero where masked, with the mean and deviation that they count in."""
+    y = task.yc
     shift = masked_mean(y, task).unsqueeze(1)
     square = masked_mean((y - shift).square(), task).unsqueeze(1)
     scale = torch.where(square > ROUND_OFF * masked_mean(y.square(), task).unsqueeze(1), square, 1.0).sqrt()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aenp.nn.vecchia import TILT
+from aenp.nn.vecchia import APART, TILT
 
 LEVELS = 20
 "Halvings from the largest box to the size of the points' extent, and from there to the smallest box."
@@ -33,7 +33,11 @@ class Cell(NamedTuple):
 
 
 def cells(
-    points: Float[Tensor, "points dim_x"], places: Float[Tensor, "places dim_x"], count: int, offset: float = 0.0
+    points: Float[Tensor, "points dim_x"],
+    places: Float[Tensor, "places dim_x"],
+    count: int,
+    offset: float = 0.0,
+    values: Float[Tensor, " points"] | float = 0.0,
 ) -> Iterator[Cell]:
     """The cells with places in them, each with the `count` points nearest to its middle.
 
@@ -41,17 +45,19 @@ def cells(
     distance of their points. So cells are large in gaps between the points, and a place's cell does not depend on other
     places. With an `offset`, in extents of the points along every axis, borders lie elsewhere: with 2/3 and 4/3 by a
     third and two thirds of a box, in either order, for every box of up to twice the extent, as 1/3 = 1/4 + 1/16 + ….
+    Points at the same place are told apart by their `values`, of about one.
     """
     extent = points.abs().max().clamp(min=torch.finfo(points.dtype).tiny)
     middle, tilt = (points.new_tensor(each[: points.shape[1]]) for each in (MIDDLE, TILT))
     points, places = (each - extent * (middle + offset) for each in (points, places))
+    apart = APART * extent * values
     corners = torch.tensor(list(product((-1, 1), repeat=points.shape[1]))).to(points)
     stack = [(torch.zeros_like(points[0]), LEVELS, torch.arange(len(places), device=places.device))]
     while stack:
         centre, level, members = stack.pop()
         half = extent * 2.0**level
         difference = points - centre
-        near = (difference.norm(dim=1) + difference @ tilt).topk(count, largest=False, sorted=False)
+        near = (difference.norm(dim=1) + difference @ tilt + apart).topk(count, largest=False, sorted=False)
         if half * len(centre) ** 0.5 <= SIZE * near.values.max() or level == -LEVELS:
             inside = 1 - ((places[members] - centre) / half).square()
             yield Cell(near.indices, members, inside.clamp(min=LEAST).prod(dim=1))
