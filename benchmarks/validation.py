@@ -70,9 +70,11 @@ ANOMALIES, PTTNP = {"anomalies": True}, {"family": "pttnp"}
 CASES = {
     "Italy": Case(ITALY, MAY, JUNE),
     "Italy, anomalies": Case(ITALY, MAY, JUNE, ANOMALIES),
+    "Italy, anomalies, PTTNP": Case(ITALY, MAY, JUNE, PTTNP | ANOMALIES),
     "Italy, elevation": Case(ITALY, MAY, JUNE, elevation=True),
     "WFDE5": Case(WFDE5, JANUARY, LATER),
     "WFDE5, anomalies": Case(WFDE5, JANUARY, LATER, ANOMALIES),
+    "WFDE5, anomalies, PTTNP": Case(WFDE5, JANUARY, LATER, PTTNP | ANOMALIES),
     "stations": Case(POINTS, YEARS, LAST, PTTNP, values="tmean_gsod", unseen=True),
     "stations, anomalies": Case(POINTS, YEARS, LAST, PTTNP | ANOMALIES, values="tmean_gsod", unseen=True),
     "2010": Case(POINTS, YEARS, LAST, PTTNP, values="t2m_era5", fraction=0.1),

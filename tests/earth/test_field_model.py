@@ -692,6 +692,7 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
         (stations().assign(t2m="warm", other=280.0), GRID, "column t2m has the value 'warm'"),
         (stations(), "50,58,-10", "a grid is south,north,west,east,step"),
         (stations(), {"latitude": [], "longitude": []}, "no place to predict at"),
+        (stations(), pd.DataFrame({"latitude": [], "longitude": []}, dtype=object), "predict at: it is empty"),
     ],
 )
 def test_invalid_arguments_raise(model: FieldModel, context: object, target: object, message: str) -> None:

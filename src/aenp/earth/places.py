@@ -157,6 +157,8 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
         further: names of covariates, which become coordinates if the target has them.
     """
     dataset, where = open_target(target, further), describe(target)
+    if 0 in dataset.sizes.values():
+        raise ValueError(f"{where} has no place to predict at: it is empty")
     names = {kind: name for kind in KINDS if (name := find(dataset.coords, kind)) is not None}
     if not {"latitude", "longitude"} <= set(names):
         known = ", ".join(map(str, dataset.variables)) or "nothing"
