@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from aenp.process import NeuralProcess
 from aenp.saving import written_whole
@@ -38,7 +37,8 @@ def start_at_base(process: NeuralProcess) -> str | None:
         own[key][tuple(map(slice, weight.shape))] = weight
     if process.fixed_inputs is not None:
         process.fixed_inputs.start_at_zero()
-    for parameter in getattr(process, "embed_covariates", nn.Sequential(nn.Identity()))[-1].parameters():
+    embed_covariates = getattr(process, "embed_covariates", None)
+    for parameter in () if embed_covariates is None else embed_covariates[-1].parameters():
         parameter.zero_()
     return name
 
