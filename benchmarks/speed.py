@@ -228,7 +228,7 @@ def scaling(report: Report, sizes: Sizes, picture: Path) -> None:
     for kind in KINDS:
         for points in (p for p in sizes.points if p <= limits.get(kind, sizes.points[-1])):
             step = tnp_forward(kind, points)
-            time = interleaved_times({kind: step}, seconds=0)[kind] if points <= 3000 else _once(step)
+            time = interleaved_times({kind: step}, seconds=0)[kind] if points <= 1000 else _once(step)
             curves[kind].append((points, time, peak_memory(tnp_forward, kind, points)))
             console.print(f"{kind}, {points} points: {time:.2f} s, {curves[kind][-1][2]:.0f} MB")
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")

@@ -109,7 +109,7 @@ class Laplace(Likelihood):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [aenp.Normal(), aenp.NormalMixture(3), Laplace()], ids=lambda each: type(each).__name__
+    "likelihood", [aenp.Normal(), aenp.Robust(), aenp.NormalMixture(3), Laplace()], ids=lambda each: type(each).__name__
 )
 def test_every_likelihood_moves_with_the_outputs(likelihood):
     torch.manual_seed(0)

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
@@ -175,7 +174,7 @@ class NeuralProcess(Configured, nn.Module, ABC):
             variance = masked_mean((y - shift).square(), task).unsqueeze(1)
             round_off = 8 * torch.finfo(y.dtype).eps * masked_mean(y.abs(), task).unsqueeze(1)
             scale = torch.where(variance > round_off.square(), variance, 1.0).sqrt()
-        return replace(task, yc=(y - shift) / scale), Unit(shift, scale)
+        return task.unchecked(yc=(y - shift) / scale), Unit(shift, scale)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -105,6 +105,12 @@ class Task:
         )
         return Task(*moved)  # type: ignore[arg-type]
 
+    def unchecked(self, **values: Tensor | None) -> "Task":
+        """The same with other values, unchecked: masked points may then hold any finite number."""
+        task = object.__new__(Task)
+        vars(task).update(vars(self) | values)
+        return task
+
     def shift(self, g: float | Sequence[float] | Tensor) -> "Task":
         """The task g·ξ, with every input moved by `g`: one number, or one for each input dimension."""
         offset = vector("a shift", g, self.dim_x).to(self.xc)

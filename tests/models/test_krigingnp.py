@@ -151,13 +151,12 @@ def test_the_shipped_model_predicts_what_it_does_with_a_factor_for_each_point(
 ) -> None:
     """The likelihoods that it was trained with are from Cholesky factors, one for each reference and point."""
 
-    def factors(cov: Tensor, values: Tensor, nugget: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        one, other = torch.triu_indices(len(valid), len(valid))
-        full = cov.new_zeros(len(valid), len(valid), *cov.shape[1:])
+    def factors(cov: Tensor, values: Tensor, nugget: Tensor) -> tuple[Tensor, Tensor]:
+        family = values.shape[1]
+        one, other = torch.triu_indices(family, family)
+        full = cov.new_zeros(family, family, *cov.shape[1:])
         full[one, other] = full[other, one] = cov
-        full = full.permute(2, 3, 4, 0, 1) + torch.diag_embed(
-            torch.where(valid, nugget[:, None], 1.0).permute(0, 2, 3, 1)
-        )
+        full = full.permute(2, 3, 4, 0, 1) + nugget[..., None, None] * torch.eye(family)
         factor, y = torch.linalg.cholesky(full), values[0].permute(1, 2, 0)[..., None].expand(*full.shape[:-1], 1)
         errors = torch.linalg.solve_triangular(factor, y, upper=False)
         return factor[..., -1, -1].square(), factor[..., -1, -1] * errors[..., -1, 0]
@@ -222,3 +221,13 @@ def test_raw_numbers_of_a_mixture_give_it_back() -> None:
     torch.testing.assert_close(normals.mean[:, :, 0], means, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(normals.stddev[:, :, 0], scales, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(mixture.mixture_distribution.probs[:, :, 0], logits.softmax(-1), rtol=1e-5, atol=1e-6)
+
+
+def test_half_of_a_covariance_in_blocks_gives_the_predictions_of_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradients only what the factor reads is computed, a few rows at a time."""
+    torch.manual_seed(0)
+    model, task = KrigingNP(2, 1), Task(torch.rand(2, 40, 2), torch.randn(2, 40, 1), torch.rand(2, 5, 2))
+    whole = model(task)
+    monkeypatch.setattr(krigingnp, "BLOCK", 2 * 3 * 40 * 7)
+    with torch.no_grad():
+        assert_same(model(task), whole)

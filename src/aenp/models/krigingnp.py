@@ -15,7 +15,7 @@ from aenp.likelihoods import Likelihood, NormalMixture
 from aenp.nn.cells import cells
 from aenp.nn.matern import SMOOTHNESS, matern
 from aenp.nn.mlp import MLP
-from aenp.nn.vecchia import order, profile, references, spacing, take, traceless
+from aenp.nn.vecchia import distances, logarithms, order, profile, references, spacing, take, traceless
 from aenp.process import (
     NeuralProcess,
     at_least_one,
@@ -71,6 +71,22 @@ class Kernels(NamedTuple):
         parts = zip(moved1.split(rows, dim=2), weighted.split(rows, dim=2), strict=True)
         return torch.cat([self._covariance(*part, moved2, drift2.unsqueeze(1)) for part in parts], dim=2)
 
+    def own_covariance(
+        self, x: Float[Tensor, "batch n dim_x"], drift: Float[Tensor, "batch n regressors"]
+    ) -> Float[Tensor, "batch components n n"]:
+        """The same of one set of points; what a factor does not read, above the diagonal, may be missing."""
+        if torch.is_grad_enabled():  # the gradient of each block that is filled in would be a copy of everything
+            return self.covariance(x, drift, x, drift)
+        count, moved = x.shape[1], x.unsqueeze(1) @ self.stretch
+        weighted, drift = drift.unsqueeze(1) * self.drift.unsqueeze(2), drift.unsqueeze(1)
+        cov = x.new_zeros(*self.nugget.shape, count, count)
+        rows = max(1, BLOCK // (count * self.nugget.numel()))
+        for start in range(0, count, rows):
+            these, until = slice(start, start + rows), slice(start + rows)
+            part = self._covariance(moved[:, :, these], weighted[:, :, these], moved[:, :, until], drift[:, :, until])
+            cov[:, :, these, until] = part
+        return cov
+
     def _covariance(
         self,
         x1: Float[Tensor, "batch components n dim_x"],
@@ -79,9 +95,7 @@ class Kernels(NamedTuple):
         drift2: Float[Tensor, "batch 1 m regressors"],
     ) -> Float[Tensor, "batch components n m"]:
         """The same for places where the kernel is isotropic, and the first drift times its coefficients' variances."""
-        squares = [x.square().sum(dim=-1) for x in (x1, x2)]
-        r = (squares[0].unsqueeze(3) + squares[1].unsqueeze(2)).sub_(2 * x1 @ x2.mT).clamp_(min=1e-20).sqrt_()
-        cov = drift1 @ drift2.mT
+        r, cov = distances(x1, x2), drift1 @ drift2.mT
         for i, smoothness in enumerate(SMOOTHNESS):
             scale, variance = self.lengthscale[..., i, None, None], self.variance[..., i, None, None]
             cov.addcmul_(matern(r, smoothness, scale), variance)
@@ -199,7 +213,7 @@ class KrigingNP(NeuralProcess):
         x, mask = self._each_output(x), self._each_output(mask)
         covariates = None if task.context_covariates is None else self._each_output(task.context_covariates)
         kernels, drift = self._kernels(x, y, mask, covariates), _drift(x, covariates)
-        cov = kernels.covariance(x, drift, x, drift).mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
+        cov = kernels.own_covariance(x, drift).mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
         noise = torch.where(mask.unsqueeze(1), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift), 1.0)
         cov.diagonal(dim1=-2, dim2=-1).add_(noise)
         factor = torch.linalg.cholesky(cov)
@@ -287,18 +301,18 @@ class KrigingNP(NeuralProcess):
         ]
         out = self.network(torch.cat(features, dim=1).to(self.dtype)).double().unflatten(1, (self.components, -1))
         variance, length, stretch, nugget, drift, logits = (REACH * (out / REACH).tanh()).split(self.sizes, dim=2)
-        bank = x.new_tensor([[each.lengthscale, each.nugget] for each in references(self.dim_x)]).log()
+        bank = torch.from_numpy(logarithms(self.dim_x)).to(x)
         likely_length, likely_nugget = (weights @ bank).T[..., None, None]
         likely_variance = (weights * scales).sum(dim=1)[:, None, None]
         directions = torch.from_numpy(traceless(self.dim_x)).to(out)
         spread = torch.linspace(-1, 1, self.components).to(out).unsqueeze(-1)
-        repeats = torch.tensor([1, self.dim_x, self.dim_covariates][: drift.shape[2]], device=out.device)
+        regressors = [0] + [1] * self.dim_x + [2] * self.dim_covariates
         return Kernels(
             variance=(likely_variance + variance).exp() / len(SMOOTHNESS),
             lengthscale=(likely_length + length + spread).exp() * unit[:, None, None],
-            stretch=torch.linalg.matrix_exp((stretch / 2 @ directions.flatten(1)).unflatten(2, directions.shape[1:])),
+            stretch=_exponential((stretch / 2 @ directions.flatten(1)).unflatten(2, directions.shape[1:])),
             nugget=(likely_variance + likely_nugget + nugget).exp()[..., 0].clamp(min=LEAST_NUGGET),
-            drift=drift.exp().repeat_interleave(repeats, dim=2),
+            drift=drift.exp()[..., regressors],
             logits=logits[..., 0],
         )
 
@@ -329,6 +343,14 @@ def _standardised(task: Task) -> tuple[Tensor, Tensor, Tensor]:
     square = masked_mean((y - shift).square(), task).unsqueeze(1)
     scale = torch.where(square > ROUND_OFF * masked_mean(y.square(), task).unsqueeze(1), square, 1.0).sqrt()
     return (y - shift) / scale * _mask(task).unsqueeze(-1), shift, scale
+
+
+def _exponential(a: Float[Tensor, "*batch dim_x dim_x"]) -> Float[Tensor, "*batch dim_x dim_x"]:
+    """exp(A) for symmetric A of trace zero; in the plane A² = λ² I, so that exp(A) = cosh(λ) I + sinh(λ) / λ · A."""
+    if a.shape[-1] != 2:
+        return torch.linalg.matrix_exp(a)
+    size = a[..., :1, :].norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    return size.cosh() * torch.eye(2, dtype=a.dtype, device=a.device) + size.sinh() / size * a
 
 
 def _drift(x: Tensor, covariates: Tensor | None) -> Float[Tensor, "tasks points regressors"]:

@@ -18,8 +18,8 @@ def matern(
     """The correlation at distances r, for ν = ½, 3/2, 5/2 or infinity."""
     if smoothness == math.inf:
         return (r / lengthscale).square_().mul_(-0.5).clamp_(min=-MOST).exp_()
-    r = (r * (math.sqrt(2 * smoothness) / lengthscale)).clamp_(max=MOST)
-    decay = (-r).exp_()
+    r = (r * (-math.sqrt(2 * smoothness) / lengthscale)).clamp_(min=-MOST)
     if smoothness == 0.5:
-        return decay
-    return (1 + r).mul_(decay) if smoothness == 1.5 else (1 + r).addcmul_(r, r, value=1 / 3).mul_(decay)
+        return r.exp_()
+    decay = r.exp()
+    return (1 - r).mul_(decay) if smoothness == 1.5 else (1 - r).addcmul_(r, r, value=1 / 3).mul_(decay)

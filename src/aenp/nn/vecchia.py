@@ -19,8 +19,6 @@ from aenp.nn.matern import matern
 STRETCH = math.log(2.0)
 "Logarithm of the ratio by which anisotropic references stretch one direction and shrink another."
 ROWS, NEIGHBOURS = 128, 8
-SMALL = 1e-4
-"A nugget below which factors need double precision."
 WAVE = (17.31, 29.87, 23.57, 41.13)
 "Generic wave vector, in turns per spacing, whose phases order points as if at random."
 PHASE = 0.371127
@@ -58,6 +56,12 @@ def references(dim_x: int) -> list[Reference]:
 
 
 @cache
+def logarithms(dim_x: int) -> Float[ndarray, "references 2"]:
+    """Of the references' lengthscales and nuggets."""
+    return np.log([[each.lengthscale, each.nugget] for each in references(dim_x)])
+
+
+@cache
 def traceless(dim_x: int) -> Float[ndarray, "directions dim_x dim_x"]:
     """A basis of the symmetric matrices of trace zero: the directions of anisotropy."""
     basis = []
@@ -73,12 +77,17 @@ def traceless(dim_x: int) -> Float[ndarray, "directions dim_x dim_x"]:
     return np.array(basis).reshape(-1, dim_x, dim_x)
 
 
+def distances(x1: Float[Tensor, "*batch n dim_x"], x2: Float[Tensor, "*batch m dim_x"]) -> Float[Tensor, "*batch n m"]:
+    """From differences of coordinates: those from products of them would have more round-off."""
+    return torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def spacing(x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch points"]) -> Float[Tensor, " batch"]:
     """The median distance of a point, of points whose extent is one, to the nearest other.
 
     At least a fiftieth of the distance that as many evenly spread points would have, and that if there is one point.
     """
-    distance = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    distance = distances(x, x)
     itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
     nearest = distance.masked_fill(itself | ~mask.unsqueeze(1), torch.inf).amin(dim=2)
     median = nearest.masked_fill(~(mask & nearest.isfinite()), torch.nan).nanmedian(dim=1).values
@@ -104,60 +113,45 @@ def profile(
     places, values, own = _at(x, near), _at(y.unsqueeze(-1), near) * valid, valid[-1]
     drift = torch.ones_like(values) if covariates is None else _at(pad(covariates, [1, 0], value=1.0), near)
     one, other = torch.triu_indices(len(near), len(near), device=x.device)
-    (place, its), apart = (places[:, each] for each in (one, other)), ~(valid[one] & valid[other])
+    place, its = (places[:, each] for each in (one, other))
+    apart = ~(valid[one] & valid[other]) & (one != other)[:, None, None]
     extent = (x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)).clamp(min=1e-12)
     constant, linear = (drift[:, one] * drift[:, other]).sum(dim=0), (place * its).sum(dim=0) / extent.unsqueeze(1)
     constant, linear = (each.masked_fill(apart, 0.0).unsqueeze(1) for each in (constant, linear))
     stretched = torch.from_numpy(_stretches(x.shape[2])).to(x).mT @ (place - its).flatten(1)
-    distances = stretched.square().sum(dim=1).sqrt().unflatten(1, apart.shape).masked_fill(apart, torch.inf)
-    count, logliks, scales = own.sum(dim=1).clamp(min=1), [], []
-    for bank in _banks(x.shape[2]):
-        distance, parts = distances.to(bank.dtype).transpose(0, 1).contiguous(), []
-        lengthscale, nugget, trend = torch.from_numpy(bank.facts).to(distance)[..., None, None]
-        for smoothness, some in bank.alike.items():
-            parts.append(matern(distance[:, bank.stretches[smoothness]], smoothness, lengthscale[some]))
-            if smoothness in bank.with_trend:
-                parts[-1].addcmul_(trend[some], linear.to(distance))
-        cov = torch.cat(parts, dim=1).add_(constant.to(distance))
-        variance, error = _conditional(cov, values.to(cov), nugget, valid)
-        scale = ((error.square() / variance * own).sum(dim=-1) / count).clamp(min=1e-8).log()
-        logliks.append(-(scale + (variance.log() * own).sum(dim=-1) / count).double() / 2)
-        scales.append(scale.double())
-    order = np.argsort(np.concatenate([bank.numbers for bank in _banks(x.shape[2])]))
-    return torch.cat(logliks)[order].T, torch.cat(scales)[order].T
+    distance = stretched.square().sum(dim=1).sqrt().unflatten(1, apart.shape).masked_fill(apart, torch.inf)
+    distance, bank = distance.transpose(0, 1).contiguous(), _bank(x.shape[2])
+    lengthscale, trend, nugget = (torch.from_numpy(each).to(x)[:, None, None] for each in bank.facts)
+    parts = [matern(distance[:, bank.stretches[some]], nu, lengthscale[some]) for nu, some in bank.alike.items()]
+    cov = torch.cat(parts, dim=1).add_(constant).addcmul_(linear, trend)[:, bank.which]
+    variance, error = _conditional(cov, values, nugget)
+    count = own.sum(dim=1).clamp(min=1)
+    scales = ((error.square() / variance * own).sum(dim=-1) / count).clamp(min=1e-8).log()
+    logliks = -(scales + (variance.log() * own).sum(dim=-1) / count) / 2
+    return logliks.T, scales.T
 
 
 class Bank(NamedTuple):
-    """References of one precision, sorted by smoothness, which are computed together."""
+    """The references in numbers. Those that differ in the nugget alone have one correlation."""
 
-    dtype: torch.dtype
-    numbers: Int[ndarray, " references"]
-    facts: Float[ndarray, "3 references"]
-    "Lengthscales, nuggets and variances of the trend."
+    facts: tuple[Float[ndarray, " correlations"], Float[ndarray, " correlations"], Float[ndarray, " references"]]
+    "Lengthscales and variances of the trend of the correlations, and nuggets of the references."
+    stretches: list[int]
+    "Of the correlations."
     alike: dict[float, slice]
-    "Which of them have a smoothness."
-    stretches: dict[float, list[int]]
-    "Their stretches, or one that is that of all."
-    with_trend: set[float]
-    "Smoothness of those with a trend."
+    "Which correlations have a smoothness."
+    which: list[int]
+    "Each reference's correlation."
 
 
 @cache
-def _banks(dim_x: int) -> list[Bank]:
-    """The references of single and of double precision."""
-    banks = []
-    for dtype in (torch.float32, torch.float64):
-        found = [each for each in enumerate(references(dim_x)) if (each[1].nugget < SMALL) == (dtype == torch.float64)]
-        numbers, kernels = zip(*sorted(found, key=lambda each: each[1].smoothness), strict=True)
-        smoothness = [each.smoothness for each in kernels]
-        ends = {each: bisect_right(smoothness, each) for each in smoothness}
-        alike = {each: slice(smoothness.index(each), end) for each, end in ends.items()}
-        facts = np.array([[each.lengthscale, each.nugget, each.trend] for each in kernels]).T
-        stretches = {each: [kernel.stretch for kernel in kernels[some]] for each, some in alike.items()}
-        stretches = {each: some if any(some) else [0] for each, some in stretches.items()}
-        trends = {each.smoothness for each in kernels if each.trend}
-        banks.append(Bank(dtype, np.array(numbers), facts, alike, stretches, trends))
-    return banks
+def _bank(dim_x: int) -> Bank:
+    kernels = references(dim_x)
+    correlations = sorted({each._replace(nugget=0.0) for each in kernels})
+    smoothness, lengthscale, _, stretches, trend = zip(*correlations, strict=True)
+    alike = {each: slice(smoothness.index(each), bisect_right(smoothness, each)) for each in smoothness}
+    facts = np.array(lengthscale), np.array(trend), np.array([each.nugget for each in kernels])
+    return Bank(facts, list(stretches), alike, [correlations.index(each._replace(nugget=0.0)) for each in kernels])
 
 
 @cache
@@ -195,8 +189,8 @@ def _nearest_predecessors(
     thinned = ((rows + 0.5) * count / len(rows)).long()
     rank = torch.where(count <= len(rows), rows, thinned)
     own = key.argsort(dim=1).take_along_dim(rank.clamp(max=x.shape[1] - 1), 1)
-    difference = x.take_along_dim(own.unsqueeze(-1), 1).unsqueeze(2) - x.unsqueeze(1)
-    distance = difference.norm(dim=-1) + difference @ x.new_tensor(TILT[: x.shape[2]]) + APART * y.tanh().unsqueeze(1)
+    tilted = APART * y.tanh() - x @ x.new_tensor(TILT[: x.shape[2]])
+    distance = distances(take(x, own), x) + tilted.unsqueeze(1)
     earlier = key.unsqueeze(1) < key.take_along_dim(own, 1).unsqueeze(2)
     distance = distance.masked_fill(~earlier, torch.inf)
     near = distance.topk(min(NEIGHBOURS, x.shape[1]), dim=2, largest=False)
@@ -216,17 +210,16 @@ def _conditional(
     cov: Float[Tensor, "pairs references batch rows"],
     values: Float[Tensor, "1 family batch rows"],
     nugget: Float[Tensor, "references 1 1"],
-    valid: Bool[Tensor, "family batch rows"],
 ) -> tuple[Float[Tensor, "references batch rows"], Float[Tensor, "references batch rows"]]:
     """Each last value's variance given those before it, and its error; `cov` has the pairs (j, i) with i ≥ j in order.
 
     Point by point, Σ_ik ← Σ_ik − Σ_ij Σ_kj / Σ_jj and y_i ← y_i − Σ_ij y_j / Σ_jj for all i and k after j. Every step
     is for all references and rows at once, which takes far less time than a small factor for each of them.
     """
-    columns, errors = cov.split(list(range(len(valid), 0, -1))), values.transpose(0, 1).repeat(1, cov.shape[1], 1, 1)
-    noise = torch.where(valid.unsqueeze(1), nugget, 1.0)
+    columns = cov.split(list(range(values.shape[1], 0, -1)))
+    errors = values.transpose(0, 1).expand(-1, cov.shape[1], -1, -1).clone()
     for j, column in enumerate(columns):
-        variance = (column[0] + noise[j]).clamp_(min=nugget)
+        variance = (column[0] + nugget).clamp_(min=nugget)
         ratios = column[1:] / variance
         errors[j + 1 :].addcmul_(ratios, errors[j], value=-1)
         for k, (later, ratio) in enumerate(zip(columns[j + 1 :], ratios.unbind(), strict=True)):
