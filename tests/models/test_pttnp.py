@@ -7,19 +7,30 @@ from test_contract import assert_same, differs
 import aenp
 from aenp import Task
 from aenp.evaluation.metrics import equivariance_error
+from aenp.nn import local_attention
 from aenp.symmetry import Translation
 from catalogue import ATTENTION, TOKENS, build, random_task
 from test_package import python
 
 
 @pytest.mark.parametrize("name", ["pttnp-exact-grid", "pttnp-approx-grid"])
-def test_few_targets_read_few_of_many_tokens(name):
+def test_few_targets_read_few_of_many_tokens(name, monkeypatch):
     """Chunks of two targets see fewer tokens than there are, a thousand copies of them more."""
+    monkeypatch.setattr(local_attention, "SMALL", 0)
     model, task = build(name, 2), random_task(2)
     many = task.with_targets(task.xt.repeat(1, 1000, 1))
     expected = model(many)
     assert_same(aenp.predict(model, task, chunk=2), model(task))
     torch.testing.assert_close(model(task).mean, expected.mean[:, :7], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pttnp-exact-grid", "pttnp-approx-grid"])
+def test_small_grids_predict_what_large_ones_would(name, monkeypatch):
+    """With all pairs of points and tokens compared, and with those near each other selected."""
+    model, task = build(name, 2), random_task(2)
+    expected = model(task)
+    monkeypatch.setattr(local_attention, "SMALL", 0)
+    assert_same(model(task), expected)
 
 
 def test_targets_far_from_the_context_get_the_prediction_without_one():

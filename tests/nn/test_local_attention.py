@@ -13,11 +13,13 @@ SHAPES = pytest.mark.parametrize("shape", [(7,), (5, 4), (3, 2, 4)])
 SPACING = [0.5, 0.8, 0.3]
 
 
-@pytest.fixture
-def small_parts(monkeypatch):
-    """Few pairs at a time, and blocks of few tokens, so that there are several of each."""
-    monkeypatch.setattr(local_attention, "PAIRS", 16)
-    monkeypatch.setattr(local_attention, "BLOCK", 8)
+@pytest.fixture(params=["all pairs", "parts"])
+def parts(request, monkeypatch):
+    """All pairs at once; or few at a time, and blocks of few tokens, so that there are several of each."""
+    if request.param == "parts":
+        monkeypatch.setattr(local_attention, "SMALL", 0)
+        monkeypatch.setattr(local_attention, "PAIRS", 16)
+        monkeypatch.setattr(local_attention, "BLOCK", 8)
 
 
 def scene(shape):
@@ -63,7 +65,7 @@ def assert_same_with_gradients(ours, theirs, inputs):
 
 @SHAPES
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("parts")
 def test_tokens_and_points_read_each_other(shape, masked):
     lattice, x, v, frequencies = scene(shape)
     points = among(lattice, x, frequencies(x))
@@ -83,7 +85,7 @@ def test_tokens_and_points_read_each_other(shape, masked):
 @SHAPES
 @pytest.mark.parametrize("reach", [0, 1, 2])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("parts")
 def test_a_window_is_attention_to_near_tokens(shape, reach, masked):
     """Whatever the blocks, and as if those that are not there did not exist."""
     lattice, _, v, frequencies = scene(shape)
@@ -101,6 +103,7 @@ def test_a_window_is_attention_to_near_tokens(shape, reach, masked):
     assert_same_with_gradients(ours[counts], theirs[counts], (q, k, value))
 
 
+@pytest.mark.usefixtures("parts")
 def test_large_logits_do_not_overflow():
     lattice, x, v, frequencies = scene((5, 4))
     points, tokens = among(lattice, x, frequencies(x)), Tokens(in_a_row(frequencies(v)), (5, 4))

@@ -46,10 +46,12 @@ class PTTNP(Transformer):
     context is empty, the pseudo-tokens of an equivariant model have no position, and targets see none of them.
 
     With `pseudo_tokens="grid"` they lie on a grid that is laid around each task's context and anchored on its mean, all
-    with the same u_0. A token sees the context and a target the tokens less than one cell away, and tokens see each
-    other within a window: the cost is linear in the numbers of points and of cells, and targets decide nothing about
-    each other. Targets beyond the grid see no tokens. Predictions are smooth in the targets, and in the context as long
-    as its outermost points, seen from the mean, stay in their cells, beyond which the grid grows.
+    with the same u_0. They read the context once and each other in every layer, and targets read them once after the
+    last. A token sees the context and a target the tokens less than one cell away, and tokens see each other within a
+    window: the cost is linear in the numbers of points and of cells, and targets decide nothing about each other. The
+    grid ends one or two cells beyond the outermost context points; targets a cell further out see no tokens.
+    Predictions are smooth in the targets, and in the context as long as its outermost points, seen from the mean, stay
+    in their cells, beyond which the grid grows.
 
     Args:
         dim_x: input dimension.
@@ -61,8 +63,7 @@ class PTTNP(Transformer):
         pseudo_tokens: number M of pseudo-tokens, or `grid`, with spectral attention in the perceiver form.
         pseudo_spread: standard deviation of the initial v_{m,0}, in units of x: about half the extent of a context.
         pseudo_spacing: distance between the tokens of a grid, in units of x: one number or one for each dimension.
-        window: odd number of tokens of a grid that a token sees in each dimension, itself in the middle; the grid
-            extends as far beyond the outermost context points.
+        window: odd number of tokens of a grid that a token sees in each dimension, itself in the middle.
         dim: size D_z of the tokens.
         heads: number of attention heads.
         layers: number of layers.
@@ -128,11 +129,12 @@ class PTTNP(Transformer):
             self.pseudo_values = nn.Parameter(torch.randn(pseudo_tokens, dim))
             if not self.sees_positions:
                 self.pseudo_positions = nn.Parameter(pseudo_spread * torch.randn(pseudo_tokens, dim_x))
-        self.read_context = nn.ModuleList(self.block(kernels[0]) for _ in range(layers))
+        reads = 1 if self.on_grid else layers
+        self.read_context = nn.ModuleList(self.block(kernels[0]) for _ in range(reads))
         # In the induced-set form nothing would read the last update of the context.
         updates = layers if form == "perceiver" else layers - 1
         self.update = nn.ModuleList(self.block(kernels[1]) for _ in range(updates))
-        self.read_pseudo = nn.ModuleList(self.block(kernels[2]) for _ in range(layers))  # type: ignore[assignment]
+        self.read_pseudo = nn.ModuleList(self.block(kernels[2]) for _ in range(reads))  # type: ignore[assignment]
         if fixed_inputs is not None:
             self.inject = Injection(fixed_inputs, dim)
 
@@ -159,21 +161,26 @@ class PTTNP(Transformer):
             keep = self.fixed_inputs.draw_keep(task.batch_size, u.device)
             u = self.inject(u, self.fixed_inputs(anchor + self._offsets(lattice).to(anchor), keep))
         z, seen, tokens = self.context_tokens(task), self._seen(task, lattice), []
+        if lattice is not None:
+            u = self.read_context[0](u, z, v, x, task.context_mask)
+            for update in self.update:
+                u = update(u, u, v, v, seen)
+            return PTTNPState(anchor, lattice, v, [self.read_pseudo[0].keys_values(u)], seen, keep)
         for i, read in enumerate(self.read_context):
             u = read(u, z, v, x, task.context_mask)
             if self.form == "perceiver":
-                u = self.update[i](u, u, v, v, None if lattice is None else seen)
+                u = self.update[i](u, u, v, v)
             elif i < len(self.update):
                 z = self.update[i](z, u, x, v)
             tokens.append(self.read_pseudo[i].keys_values(u))
         return PTTNPState(anchor, lattice, v, tokens, seen, keep)
 
     def _lattice(self, task: Task) -> Lattice:
-        """The grid around a task's context; an empty one has a single cell and the window around it."""
+        """The grid around a task's context, with a row more on each side; an empty one has a single cell and those."""
         anchor = context_mean(task)
         mask = None if task.context_mask is None else pad(task.context_mask, [0, 1], value=True)
         points = torch.cat([task.xc, anchor], dim=1)
-        lattice = Lattice.around(anchor, points, mask, self.spacing, margin=max(self.reach, 1), stride=1)
+        lattice = Lattice.around(anchor, points, mask, self.spacing, margin=1, stride=1)
         numbers = Window.numbers(lattice.shape, self.reach, self.dim)
         lattice.check_size(numbers, self.dtype, "Raise pseudo_spacing")
         return lattice
@@ -184,8 +191,10 @@ class PTTNP(Transformer):
 
     def _place_tokens(self, batch: int, lattice: Lattice | None) -> Any:
         """Positions of the pseudo-tokens, as the attention takes them."""
-        offsets = self._offsets(lattice).expand(batch, -1, -1)
-        return self.place(offsets) if lattice is None else Tokens(in_a_row(self.frequencies(offsets)), lattice.shape)
+        offsets = self._offsets(lattice).unsqueeze(0)
+        if lattice is None:
+            return self.place(offsets.expand(batch, -1, -1))
+        return Tokens(in_a_row(self.frequencies(offsets).expand(batch, -1, -1, -1)), lattice.shape)
 
     def _among(self, x: Float[Tensor, "batch points dim_x"], lattice: Lattice | None) -> Any:
         """Positions of points relative to the anchor, as the attention to pseudo-tokens takes them."""
@@ -210,7 +219,8 @@ class PTTNP(Transformer):
     ) -> Float[Tensor, "batch target params"]:
         x = self._among(xt - state.anchor, state.lattice)
         z = self.target_tokens(xt, covariates, state.keep)
-        if self.on_grid and x.near.numel() < len(state.v.phases) and not torch.compiler.is_compiling():
+        few = self.on_grid and x.bias is None and x.near.numel() < len(state.v.phases)
+        if few and not torch.compiler.is_compiling():
             z, (state, x) = z.flatten(0, 1).unsqueeze(0), _within_sight(state, x)
         for block, tokens in zip(self.read_pseudo, state.tokens, strict=True):
             z = block.read(z, tokens, x, state.v, state.mask)

@@ -20,8 +20,12 @@ from aenp.nn.spectral import turn
 
 BLOCK = 64
 "About how many tokens look for their neighbours together: their windows overlap, so that each is copied rarely."
+SMALL = 256
+"The largest number of tokens of which all pairs are compared: on a small grid one product is faster than a selection."
 PAIRS = 2**14
-"How many pairs of a point and a token are compared at a time, so that they stay in the cache."
+"How many pairs of a point and a token near it are compared at a time, so that they stay in the cache."
+ALL_PAIRS = 2**24
+"The largest number of pairs that are compared at once, so that memory is linear in the points."
 
 
 class Tokens(NamedTuple):
@@ -40,6 +44,8 @@ class Points(NamedTuple):
     "The tokens around each point, counted through all tasks."
     weight: Float[Tensor, "points near"]
     "How much they are seen: 1 in the same place, falling to 0 at the distance of one cell."
+    bias: Float[Tensor, "batch points tokens"] | None
+    "The logarithm of how much each point sees every token of its task, if all pairs are compared."
 
     def parts(self) -> list[slice]:
         """As many points at a time as are compared together."""
@@ -71,7 +77,11 @@ def among(
     strides = [math.prod(lattice.shape[d + 1 :]) for d in range(len(lattice.shape))]
     number = (cells.clamp(min=0).minimum(shape - 1) * cells.new_tensor(strides)).sum(dim=-1).long()
     near = number + math.prod(lattice.shape) * torch.arange(len(x), device=x.device)[:, None, None]
-    return Points(in_a_row(phases), near.flatten(0, 1), weight.to(phases.real.dtype).flatten(0, 1))
+    weight, tokens, bias = weight.to(phases.real.dtype), math.prod(lattice.shape), None
+    if tokens <= SMALL and len(x) * x.shape[1] * tokens <= ALL_PAIRS:
+        seen = torch.where(weight > 0, weight, 1.0).log().masked_fill(weight <= 0, -math.inf)
+        bias = seen.new_full((*seen.shape[:2], tokens), -math.inf).scatter_reduce(2, number, seen, "amax")
+    return Points(in_a_row(phases), near.flatten(0, 1), weight.flatten(0, 1), bias)
 
 
 class ReadPoints(Kernel):
@@ -90,6 +100,8 @@ class ReadPoints(Kernel):
         mask: Mask,
     ) -> Float[Tensor, "batch heads tokens size"]:
         q, k, v = rows(query, x.phases), rows(key, context_x.phases), rows(value, context_x.phases)
+        if context_x.bias is not None:
+            return unrows(all_pairs(q, k, v, context_x.bias.mT, mask), x.phases, len(query))
         near, parts = context_x.near, context_x.parts()
         weight = context_x.weight if mask is None else context_x.weight * mask.view(-1, 1)
         logits = [dots(k[part], q[near[part]], weight[part]) for part in parts]
@@ -119,6 +131,8 @@ class ReadTokens(Kernel):
         mask: Mask,
     ) -> Float[Tensor, "batch heads points size"]:
         q, k, v = rows(query, x.phases), rows(key, context_x.phases), rows(value, context_x.phases)
+        if x.bias is not None:
+            return unrows(all_pairs(q, k, v, x.bias, mask), x.phases, len(query))
         weight = x.weight if mask is None else x.weight * mask.flatten()[x.near]
         out = []
         for part in x.parts():
@@ -128,6 +142,22 @@ class ReadTokens(Kernel):
             total = (-top).exp().squeeze(1) + share.sum(dim=1)
             out.append((share.unsqueeze(-1) * v[x.near[part]]).sum(dim=1) / total.unsqueeze(-1))
         return unrows(torch.cat(out), x.phases, len(query))
+
+
+def all_pairs(
+    query: Float[Tensor, "all_queries heads size"],
+    key: Float[Tensor, "all_keys heads size"],
+    value: Float[Tensor, "all_keys heads size"],
+    bias: Float[Tensor, "batch queries keys"],
+    mask: Mask,
+) -> Float[Tensor, "all_queries heads size"]:
+    """The same sums over all keys of a task, with a further key of zeros for the 1 in the denominator."""
+    q, k, v = (h.unflatten(0, (len(bias), -1)).transpose(1, 2) for h in (query, key, value))
+    if mask is not None:
+        bias = bias.masked_fill(~mask.unsqueeze(1), -math.inf)
+    bias = pad(bias, [0, 1]).unsqueeze(1)
+    out = scaled_dot_product_attention(q, pad(k, [0, 0, 0, 1]), pad(v, [0, 0, 0, 1]), attn_mask=bias)
+    return in_a_row(out)
 
 
 def rows(
@@ -179,44 +209,58 @@ class Window(Kernel):
         mask: Mask,
     ) -> Float[Tensor, "batch heads tokens size"]:
         sides, batch = block_sides(x.shape), len(query)
+        around, nothing = beyond(x.shape, sides, self.reach), [0] * len(sides)
         turned = [rows(h, x.phases).unflatten(0, (batch, -1)) for h in (query, key, value)]
-        q, k, v = (blocks(h, x.shape, sides, n) for h, n in zip(turned, (0, self.reach, self.reach), strict=True))
+        q, k, v = (blocks(h, x.shape, sides, n) for h, n in zip(turned, (nothing, around, around), strict=True))
         there = (query.new_ones(batch, query.shape[2]).bool() if mask is None else mask)[:, :, None, None]
         # A softmax over nothing is NaN: what is not there may see all that is near, and is never seen itself.
-        seen = blocks(there, x.shape, sides, self.reach).mT | ~blocks(there, x.shape, sides, 0)
-        out = scaled_dot_product_attention(q, k, v, attn_mask=seen & self._near(sides).to(seen.device))
+        seen = blocks(there, x.shape, sides, around).mT | ~blocks(there, x.shape, sides, nothing)
+        out = scaled_dot_product_attention(q, k, v, attn_mask=seen & self._near(sides, around).to(seen.device))
         return unrows(unblocks(out, x.shape, sides).flatten(0, 1), x.phases, batch)
 
     @staticmethod
     def numbers(shape: Sequence[int], reach: int, dim: int) -> int:
         """How many numbers for each token the largest array holds, the keys or the mask of all blocks."""
         sides = block_sides(shape)
-        around = math.prod([side + 2 * reach for side in sides])
+        around = math.prod([side + 2 * width for side, width in zip(sides, beyond(shape, sides, reach), strict=True)])
         return max(around, math.ceil(dim * around / math.prod(sides)))
 
-    def _near(self, sides: Sequence[int]) -> Bool[Tensor, "queries keys"]:
+    def _near(self, sides: Sequence[int], around: Sequence[int]) -> Bool[Tensor, "queries keys"]:
         """Which cells of a block and around it are within reach of which of its cells."""
         queries = torch.cartesian_prod(*[torch.arange(side) for side in sides]).view(-1, len(sides))
-        keys = torch.cartesian_prod(*[torch.arange(side + 2 * self.reach) for side in sides]).view(-1, len(sides))
-        return (keys - self.reach - queries.unsqueeze(1)).abs().le(self.reach).all(dim=-1)
+        spans = [torch.arange(-width, side + width) for side, width in zip(sides, around, strict=True)]
+        keys = torch.cartesian_prod(*spans).view(-1, len(sides))
+        return (keys - queries.unsqueeze(1)).abs().le(self.reach).all(dim=-1)
 
 
 def block_sides(shape: Sequence[int]) -> list[int]:
-    """The sides of equal blocks of about 64 cells that cover an array of this shape with little beyond it."""
+    """The sides of equal blocks of about 64 cells that cover an array of this shape with little beyond it.
+
+    A small array is one block.
+    """
+    if math.prod(shape) <= SMALL:
+        return list(shape)
     side = round(BLOCK ** (1 / len(shape)))
     return [math.ceil(count / math.ceil(count / side)) for count in shape]
 
 
+def beyond(shape: Sequence[int], sides: Sequence[int], reach: int) -> list[int]:
+    """How many cells around a block are within reach of it; none in a dimension that has one block."""
+    return [reach if side < count else 0 for count, side in zip(shape, sides, strict=True)]
+
+
 def blocks(
-    h: Shaped[Tensor, "batch tokens heads size"], shape: Sequence[int], sides: Sequence[int], reach: int
+    h: Shaped[Tensor, "batch tokens heads size"], shape: Sequence[int], sides: Sequence[int], around: Sequence[int]
 ) -> Shaped[Tensor, "blocks heads cells size"]:
-    """The cells of each block and those within reach of it, with zeros beyond the grid."""
+    """The cells of each block and those around it, with zeros beyond the grid."""
+    if list(sides) == list(shape):
+        return h.transpose(1, 2)
     dim_x = len(shape)
     h = h.unflatten(1, tuple(shape))
-    around = [(reach, reach + -count % side) for count, side in zip(shape, sides, strict=True)]
-    h = pad(h, [0, 0, 0, 0, *(width for pair in reversed(around) for width in pair)])
-    for d, side in enumerate(sides):
-        h = h.unfold(1 + d, side + 2 * reach, side)
+    ends = [(width, width + -count % side) for count, side, width in zip(shape, sides, around, strict=True)]
+    h = pad(h, [0, 0, 0, 0, *(width for pair in reversed(ends) for width in pair)])
+    for d, (side, width) in enumerate(zip(sides, around, strict=True)):
+        h = h.unfold(1 + d, side + 2 * width, side)
     # (batch, *blocks, heads, size, *cells) → (batch, *blocks, heads, *cells, size)
     return h.movedim(2 + dim_x, -1).flatten(2 + dim_x, -2).flatten(0, dim_x)
 
