@@ -168,7 +168,7 @@ def test_the_page_compares_means_over_seeds_with_the_paper(call: Callable[..., s
     )
     assert header == ["model", "B", "steps", "here", "gain", "paper", "far", "gain"]
     scores = [line["scores"]["here"]["loglik"]["mean"] for line in lines() if line["settings"].get("num_fixed") == 2]
-    assert approximate[3].split(" ± ")[0] == f"{sum(scores) / 2:.3f}" and approximate[5] == "-0.25"
+    assert approximate[3].split(" ± ")[0] == f"{sum(scores) / 2:.4f}" and approximate[5] == "-0.25"
     assert exact[1:3] == ["0", "3"] and exact[4] == "" and exact[5] == "-0.5"
     assert printed.splitlines()[2] in page and "| oracle |" in page and "**A small budget**: 3 steps" in page
     command = "aenp ablate fixed-inputs toy_ablated --num 0,2 --seeds 0,1 --steps 3 --threads 1 --tasks 4 --test-seed 1"
@@ -255,3 +255,16 @@ def test_errors_name_the_option(
     with pytest.raises(SystemExit, match="2"):
         call(*words)
     assert told in capsys.readouterr().err
+
+
+def test_a_run_with_the_settings_of_a_shipped_model_is_that_model() -> None:
+    every = {"experiment": "gp", "model": "tnp", "symmetry": "approx", "threads": 1}
+    assert ablation.is_shipped(RunConfig(**every)) and ablation.is_shipped(RunConfig("smoke", "pttnp", "exact"))
+    for other in (
+        {"seed": 1},
+        {"steps": 100},
+        {"num_fixed": 3},
+        {"learning_rate": 0.1},
+        {"symmetry": "none", "steps": 9},
+    ):
+        assert not ablation.is_shipped(RunConfig(**every | other))

@@ -101,12 +101,12 @@ def test_gains_with_each_seed_stand_beside_their_mean_and_spread(tmp_path: Path)
     oracles = json.dumps({"settings": {}, "tasks": 2048, "test_seed": 7, "scores": {}})
     (folder / "results.jsonl").write_text("\n".join([*old, *exact, *approx, *single, oracles]))
     section = seeds_section(tmp_path, "gp", str.upper)
-    assert "trained for 9 steps by `aenp ablate symmetry gp`" in section and "2,048 tasks" in section
+    assert "trained for 9 steps by `aenp ablate symmetry gp`, **a smaller" in section and "2,048 tasks" in section
     table = rows(section[section.index("| model") :])
     cells = [
-        "2.500 ± 0.500 (2.000, 2.500, 3.000)",
-        "1.250 ± 0.250 (1.000, 1.250, 1.500)",
-        "2.000 ± 1.000 (1.000, 2.000, 3.000)",
+        "2.5000 ± 0.5000 (2.0000, 2.5000, 3.0000)",
+        "1.2500 ± 0.2500 (1.0000, 1.2500, 1.5000)",
+        "2.0000 ± 1.0000 (1.0000, 2.0000, 3.0000)",
     ]
     assert table["TNP-APPROX"] == 2 * cells and "CONVCNP-APPROX" not in table
     assert seeds_section(tmp_path, "smoke", str) == ""

@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,9 @@ from aenp.experiments.ablation_results import Results, Run, TestSets, Value, Wha
 from aenp.experiments.experiment import exact_counterpart, key, process_of
 from aenp.experiments.runs import ExperimentName, RunConfig, WholeNumber, train_model
 from aenp.saving import load, written_whole
+from aenp.shipped import pretrained, shipped
 from aenp.training.directory import MODEL
+from aenp.training.recipe import Recipe
 
 FAMILIES = ("tnp", "convcnp")
 "The families of the paper's ablations."
@@ -46,6 +49,8 @@ def ablate(
     runs: Path = Path("runs/ablations"),
 ) -> None:
     """Train and score models that differ in one choice. After Ctrl-C, the same command continues.
+
+    A shipped model with the same settings, seed and steps is scored as it is.
 
     Example: aenp ablate fixed-inputs gp --models tnp,convcnp --num 0,1,2,4,8,16 --minutes 1
 
@@ -160,17 +165,33 @@ def _name(config: RunConfig) -> str:
     return "_".join([config.name, *(f"{name.replace('_', '-')}-{value}" for name, value in others.items())])
 
 
+def is_shipped(config: RunConfig) -> bool:
+    """Whether a run with these settings has made the shipped model, so that it need not be trained again."""
+    facts = shipped().get(f"{config.experiment}/{config.name}")
+    as_shipped = {"experiment", "model", "symmetry", "data", "threads"} >= config.changed().keys()
+    if facts is None or not as_shipped or facts["seed"] != config.seed:
+        return False
+    ours, theirs = config.recipe(), Recipe(**facts["recipe"])
+    if config.symmetry != "approx":  # without fixed inputs there is no other part to train first
+        ours, theirs = (replace(recipe, exact_first=0.0) for recipe in (ours, theirs))
+    return ours == theirs and facts["steps"] == ours.steps
+
+
 def _train_and_score(run: Path, config: RunConfig, results: Results) -> None:
     """Trains a model to the end, unless that is done, and adds its scores; ends the program if it is interrupted."""
-    facts = run / "model.json"
-    if not (facts.exists() and json.loads(facts.read_text())["finished"]):
-        outcome = train_model(run, config, resume=(run / "run.json").exists())
-        if not outcome.finished:
-            print("Stopped. The same command continues.")
-            sys.exit(130)
-    known = json.loads(facts.read_text())
+    shipped_name = f"{config.experiment}/{config.name}"
+    if is_shipped(config):
+        known, model = shipped()[shipped_name], pretrained(shipped_name)
+    else:
+        facts = run / "model.json"
+        if not (facts.exists() and json.loads(facts.read_text())["finished"]):
+            outcome = train_model(run, config, resume=(run / "run.json").exists())
+            if not outcome.finished:
+                print("Stopped. The same command continues.")
+                sys.exit(130)
+        known, model = json.loads(facts.read_text()), load(run / MODEL)
     known["command"] = re.sub(r"--data \S+", "--data DIR", known["command"])
-    scores = results.tests.scores(process_of(load(run / MODEL)))
+    scores = results.tests.scores(process_of(model))
     results.add(
         settings_of(config),
         {name: known[name] for name in ("command", "steps", "minutes", "parameters")} | {"scores": scores},

@@ -170,8 +170,8 @@ def _ceilings(oracles: Mapping[str, Any]) -> list[str]:
 
 def _spread(values: Sequence[float]) -> str:
     if len(values) < 2:
-        return "".join(f"{value:.3f}" for value in values)
-    return f"{mean(values):.3f} ± {stdev(values):.3f}"
+        return "".join(f"{value:.4f}" for value in values)
+    return f"{mean(values):.4f} ± {stdev(values):.4f}"
 
 
 def _shown(value: Value) -> str:

@@ -38,7 +38,7 @@ repeated training. Where only some of the comparisons are as in the paper, a fin
 ## Budgets and seeds
 
 Our models are small and were trained for minutes on one CPU core each; the paper's were trained on a GPU. Pairs of an
-exact and an approximate model were trained again with other seeds, for a shorter time.
+exact and an approximate model were trained again with other seeds, most of them for a shorter time.
 
 {budgets}
 """
