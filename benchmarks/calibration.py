@@ -49,7 +49,7 @@ def tasks_of(
     return tasks
 
 
-def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000), tasks: int = 12, out: Path = HERE) -> None:
+def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000, 3000), tasks: int = 12, out: Path = HERE) -> None:
     """Counts how many targets are within the intervals.
 
     Args:

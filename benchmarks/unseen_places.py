@@ -1,4 +1,4 @@
-"""How right `aenp.fit` is at places it has not seen: `python -m benchmarks.unseen_places --data DIR --steps 3000`.
+"""How right `aenp.fit` is at places it has not seen: `python -m benchmarks.unseen_places --data DIR`.
 
 Stations of GSOD in Europe, of which a random half is left out. A model is fitted to the daily means of the others from
 2006 to 2009 and predicts days of 2010 from some of these: at the other stations of that half, and at those left out.
@@ -7,18 +7,19 @@ Rows are kept in `unseen_places.json` beside this file under the name of the run
 
 import datetime
 import json
-import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 import torch
 import tyro
 
-import aenp
+from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.sources import open_dataset
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments.temperature.points import FILE
+from benchmarks.measure import own_time
 
 HERE = Path(__file__).parent
 BOX = (35.0, 60.0, 10.0, 45.0)
@@ -27,7 +28,7 @@ OBSERVED = 0.11
 "The share of the stations in training that is observed on a day of the test, about sixty."
 HISTORY = 15
 "Kriging learns from every so many days of the years before."
-HEADER = ["run", "model", "steps", "stations", "part", "RMSE [K]", "log-likelihood", "coverage of 90 %"]
+HEADER = ["run", "model", "seed", "stations", "part", "RMSE [K]", "CRPS [K]", "log-likelihood", "coverage of 90 %"]
 PLACE = ["latitude", "longitude"]
 COORDINATES = {"tmean_gsod": ("lat", "lon"), "t2m_era5": ("era_lat", "era_lon")}
 "Where the values of each variable are."
@@ -58,9 +59,9 @@ def is_at(table: pd.DataFrame, places: pd.DataFrame) -> np.ndarray:
 
 def main(
     data: Path,
-    steps: int = 3000,
+    minutes: float = 12.0,
     name: str = "fit",
-    family: str = "pttnp",
+    family: str = "tnp",
     tasks: int = 60,
     seed: int = 0,
     out: Path = HERE,
@@ -69,7 +70,7 @@ def main(
 
     Args:
         data: directory of the climate data.
-        steps: training steps.
+        minutes: of training: the time that one core has computed.
         name: of the run, in the table.
         family: of the model.
         tasks: days of the test.
@@ -85,10 +86,15 @@ def main(
     known = is_at(table, table[in_training]) & ~is_at(table, hidden)
     training, unseen = table[known & in_training], hidden.merge(steady)
     is_target = is_at(table, unseen)
-    start = time.process_time()
-    model = aenp.fit(training, family, "approx", steps=steps, seed=seed)
-    facts = {"name": name, "family": family, "steps": steps, "minutes": (time.process_time() - start) / 60}
-    facts |= {"seed": seed, "tasks": tasks, "spread": model.spread, "date": str(datetime.date.today())}
+    with TemporaryDirectory() as folder, own_time():
+        model, outcome = fit_in(folder, training, FitOptions(family, "approx", minutes, seed=seed), resume=False)
+    facts = {"name": name, "family": family, "steps": outcome.steps, "minutes": outcome.minutes}
+    facts |= {"gain": model.local_gain} | {
+        "seed": seed,
+        "tasks": tasks,
+        "spread": model.spread,
+        "date": str(datetime.date.today()),
+    }
     some = in_test | in_training & (table["time"].dt.day_of_year % HISTORY == 0)
     tests = {"in training": (table[some & known], None), "left out": (table[some & (known | is_target)], unseen)}
     scores = {}
@@ -108,17 +114,17 @@ def write(out: Path) -> None:
     for run in json.loads((out / "unseen_places.json").read_text()):
         for where, methods in run["scores"].items():
             for method in ("model", "equivariant part", "kriging"):
-                told = [_with_error(methods[method], metric) for metric in ("rmse", "loglik", "coverage")]
-                rows.append([run["name"], run["family"], str(run["steps"]), where, method, *told])
+                told = [_with_error(methods[method], metric) for metric in ("rmse", "crps", "loglik", "coverage")]
+                rows.append([run["name"], run["family"], str(run["seed"]), where, method, *told])
     runs = json.loads((out / "unseen_places.json").read_text())
     described = "\n".join(
-        f"- {run['name']}: {run['minutes']:.1f} minutes of one core, seed {run['seed']}, {run['tasks']} days of 2010, "
-        f"standard deviations × {run['spread']:.2f}, {run['date']}."
+        f"- {run['name']}: {run['steps']} steps in {run['minutes']:.1f} minutes of one core, seed {run['seed']}, "
+        f"{run['tasks']} days of 2010, standard deviations × {run['spread']:.2f}, {run['date']}."
         for run in runs
     )
     page = f"""# At places that `fit` has not seen
 
-Written by `python -m benchmarks.unseen_places --data DIR`, with `--steps`, `--name` and `--family` as in the table.
+Written by `python -m benchmarks.unseen_places --data DIR`, with `--name`, `--family` and `--seed` as in the table.
 Daily means of temperature at stations of GSOD in 35–60° N, 10–45° E, fitted to a random half of the stations in 2006 to
 2009. On each day {OBSERVED:.0%} of these are observed, about sixty stations; the others of that half, or those left
 out that report on most days, are predicted. Standard errors are over days. Kriging learns from every {HISTORY}th day

@@ -176,11 +176,11 @@ def test_sampling_compares_methods_on_the_same_tasks(tmp_path: Path) -> None:
 def test_unseen_places_are_scored_beside_those_in_training(tmp_path: Path) -> None:
     """A run replaces that of the same name."""
     tiny.stations().to_netcdf(tmp_path / tiny.STATIONS)
-    for steps in (1, 2):
-        unseen_places.main(tmp_path, steps, "toy", "tnp", tasks=2, out=tmp_path)
+    for _ in range(2):
+        unseen_places.main(tmp_path, 1e-4, "toy", "tnp", tasks=2, out=tmp_path)
     rows = table((tmp_path / "unseen_places.md").read_text(), "run")
     parts = ["model", "equivariant part", "kriging"]
-    assert [row[2:5] for row in rows] == [["2", where, part] for where in ("in training", "left out") for part in parts]
+    assert [row[2:5] for row in rows] == [["0", where, part] for where in ("in training", "left out") for part in parts]
     assert all(math.isfinite(float(cell.split(" ±")[0])) for row in rows for cell in row[5:])
 
 
@@ -198,7 +198,7 @@ def test_stations_left_out_are_never_context(tmp_path: Path, monkeypatch: pytest
         return validate(model, observed, *rest, **options)
 
     monkeypatch.setattr(FieldModel, "validate", shown_to_model)
-    unseen_places.main(tmp_path, 1, "toy", "tnp", tasks=2, out=tmp_path)
+    unseen_places.main(tmp_path, 1e-4, "toy", "tnp", tasks=2, out=tmp_path)
     known, both = (set(map(tuple, table[unseen_places.PLACE].to_numpy())) for table, *_ in shown)
     assert both - known == set(map(tuple, shown[1][1][unseen_places.PLACE].to_numpy()))
     assert not any(
@@ -316,20 +316,20 @@ def test_errors_at_stations_are_taken_apart(tmp_path: Path) -> None:
 def test_fitted_models_are_scored_beside_kriging(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In their region and another, once each, and with windows of time; what is done is not repeated."""
     tiny.write_all(tmp_path)
-    cases = ("Italy → UK, exact, elevation", "stations, anomalies", "2010, two days")
+    cases = ("Italy → UK, exact, elevation", "stations, elevation, Normal", "2010, two days")
     for names in (cases[:1], cases):
         validation.main(tmp_path, names, minutes=1e-3, tasks=2, out=tmp_path)
     assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if " of " in line[:12]] == [
         "Italy → UK, exact, elevation",
-        "stations, anomalies",
+        "stations, elevation, Normal",
         "2010, two days",
     ]
     assert len((tmp_path / "validation.jsonl").read_text().splitlines()) == 3
     rows = table((tmp_path / "validation.md").read_text(), "case")
-    assert len(rows) == len({(case, method) for case, _, method, *_ in rows})
+    assert len(rows) == len({(case, method) for case, _, _, method, *_ in rows})
     kriging = {"kriging", "kriging with elevation", "kriging of anomalies"}
     for case in cases:
-        assert {"model", "climatology", "inverse distance"} | kriging <= {row[2] for row in rows if row[0] == case}
+        assert {"model", "climatology", "inverse distance"} | kriging <= {row[3] for row in rows if row[0] == case}
     assert (tmp_path / "validation.png").read_bytes().startswith(PNG)
 
 
@@ -348,10 +348,11 @@ def test_fits_from_base_and_from_nothing_are_compared(tmp_path: Path, monkeypatc
     """Each pair of runs is a row; what is done is not done again, and without a base model it is an error."""
     tiny.write_all(tmp_path)
     monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path / "weights")
-    with pytest.raises(ValueError, match="the base model does not fit into this network"):
+    with pytest.raises(ValueError, match="there is no base model for a pttnp"):
         start.main(tmp_path, ("Italy",), minutes="1e-3", tasks=2, out=tmp_path)
-    aenp.save(Base().model("pttnp", "exact"), tmp_path / "weights" / "base" / "pttnp-exact.safetensors")
-    (tmp_path / "weights" / "base" / "pttnp-exact.json").write_text("{}")
+    for family in ("pttnp", "tnp"):
+        aenp.save(Base().model(family, "exact"), tmp_path / "weights" / "base" / f"{family}-exact.safetensors")
+        (tmp_path / "weights" / "base" / f"{family}-exact.json").write_text("{}")
     for _ in range(2):
         start.main(tmp_path, ("Italy", "stations"), minutes="1e-3", tasks=4, out=tmp_path)
     assert len(start.lines(tmp_path / "start.jsonl")) == 4

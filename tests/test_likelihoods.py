@@ -55,3 +55,40 @@ def test_training_finds_how_often_a_bound_is_met(likelihood, high):
     if high is not None:
         top = 1 - found.cdf_below(zero + high).item()
         assert top == pytest.approx((y == high).float().mean().item(), abs=0.04)
+
+
+def test_densities_are_of_all_measurements_and_moments_of_those_that_are_not_faulty():
+    """The density of a Robust prediction is that of the mixture; means, deviations and samples know no faults."""
+    torch.manual_seed(0)
+    raw, y = torch.randn(2, 3, 2).double(), 3 * torch.randn(2, 3, 1).double()
+    sound, prediction = aenp.Normal()(raw), aenp.Robust(share=0.1, fault=4.0)(raw)
+    wide = torch.distributions.Normal(sound.mean, (sound.stddev.square() + 16).sqrt())
+    density = 0.9 * sound.log_prob(y).exp() + 0.1 * wide.log_prob(y).exp()
+    torch.testing.assert_close(prediction.log_prob(y).exp(), density)
+    torch.testing.assert_close(prediction.cdf(y), 0.9 * sound.cdf(y) + 0.1 * wide.cdf(y))
+    torch.testing.assert_close((prediction.mean, prediction.stddev), (sound.mean, sound.stddev))
+    samples = prediction.sample((4000,))
+    torch.testing.assert_close(samples.std(0), sound.stddev, rtol=0.1, atol=0.0)
+
+
+def test_one_fault_in_a_hundred_hardly_widens_a_robust_prediction():
+    """Fitted to the same measurements, a Normal takes the faults for noise of all; the other finds that of the rest."""
+    torch.manual_seed(0)
+    y = 0.3 * torch.randn(1000, 1, 1)
+    y[::100] += 5
+    found = {}
+    for likelihood in (aenp.Normal(), aenp.Robust()):
+        raw = torch.zeros(1, 1, 2, requires_grad=True)
+        optimiser = torch.optim.Adam([raw], lr=0.05)
+        for _ in range(300):
+            optimiser.zero_grad()
+            (-likelihood(raw).log_prob(y).mean()).backward()
+            optimiser.step()
+        found[type(likelihood)] = likelihood(raw.detach()).stddev.item()
+    assert found[aenp.Robust] == pytest.approx(0.3, rel=0.1) and found[aenp.Normal] > 0.5
+
+
+@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"share": 1.0}, {"fault": 0.0}, {"fault": torch.inf}])
+def test_faults_have_a_share_and_a_size(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}, "):
+        aenp.Robust(**wrong)

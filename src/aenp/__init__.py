@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aenp.earth.interpolation import interpolate
     from aenp.fixed_inputs import FixedInputs
     from aenp.inference import ar_sample, loglik, predict
-    from aenp.likelihoods import Bounded, NonNegative, Normal, NormalMixture
+    from aenp.likelihoods import Bounded, NonNegative, Normal, NormalMixture, Robust
     from aenp.models.cnp import CNP
     from aenp.models.convcnp import ConvCNP
     from aenp.models.equivcnp import EquivCNP
@@ -42,6 +42,7 @@ PUBLIC = {
     "PTTNP": "models.pttnp",
     "RCNP": "models.rcnp",
     "RelaxedConvCNP": "models.relaxedconvcnp",
+    "Robust": "likelihoods",
     "TNP": "models.tnp",
     "Task": "task",
     "ar_sample": "inference",

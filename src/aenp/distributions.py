@@ -1,4 +1,4 @@
-"""Distributions that torch lacks: a transformed Normal with mass at its bounds, and a mixture with quantiles."""
+"""Distributions that torch lacks: a transformed Normal with mass at its bounds, and mixtures with quantiles."""
 
 import math
 from collections.abc import Callable
@@ -123,3 +123,21 @@ class Mixture(MixtureSameFamily):
             below = self.cdf(middle) < value
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return high
+
+
+class Contaminated(Mixture):
+    """A mixture of what is meant, its first component, and of what may be there instead.
+
+    Densities and quantiles are those of the mixture, mean, variance and samples those of what is meant.
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        return self.component_distribution.mean[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        return self.component_distribution.variance[..., 0]
+
+    def sample(self, sample_shape: _size = ()) -> Tensor:
+        return self.component_distribution.sample(sample_shape)[..., 0]

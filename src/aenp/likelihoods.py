@@ -12,7 +12,6 @@ from torch.distributions import (
     Categorical,
     ComposeTransform,
     Distribution,
-    MixtureSameFamily,
     PowerTransform,
     SigmoidTransform,
     TransformedDistribution,
@@ -22,7 +21,7 @@ from torch.nn.functional import softplus
 
 from aenp.checks import check_floating
 from aenp.configured import Configured
-from aenp.distributions import CensoredNormal, Mixture
+from aenp.distributions import CensoredNormal, Contaminated, Mixture
 
 MARGIN = 0.05
 "How far a logistic curve reaches beyond the bounds of a quantity at either end, as a share of its own height."
@@ -87,6 +86,43 @@ class Normal(Likelihood):
 
     def distribution(self, raw: Float[Tensor, "batch points dim_y 2"]) -> TorchNormal:
         return TorchNormal(raw[..., 0], self._scale(raw[..., 1]), validate_args=False)
+
+
+class Robust(Likelihood):
+    """(1 − ε) N(y; μ, σ²) + ε N(y; μ, σ² + φ²), for measurements: a share ε of them is faulty, and may be anything.
+
+    A Normal would have to be wide everywhere for the sake of a few stations whose values are far off. Moments and
+    samples are of measurements that are not faulty, densities and quantiles of all.
+
+    Args:
+        share: the share ε of faulty measurements.
+        fault: the standard deviation φ of what is wrong with them, in the unit of the outputs.
+        min_scale: the smallest standard deviation σ of the others.
+
+    Example:
+        >>> import torch
+        >>> import aenp
+        >>> zeros, far = torch.zeros(1, 1, 2), torch.full((1, 1, 1), 15.0)
+        >>> [round(each(zeros).log_prob(far).item()) for each in (aenp.Normal(), aenp.Robust(share=0.01, fault=10.0))]
+        [-234, -9]
+    """
+
+    num_params = 2
+
+    def __init__(self, share: float = 0.01, fault: float = 1.0, min_scale: float = 1e-3) -> None:
+        super().__init__(min_scale)
+        if not 0 < share < 1:
+            raise ValueError(f"share, of faulty measurements, must be between 0 and 1; got {share}")
+        if not 0 < fault < math.inf:
+            raise ValueError(f"fault, a standard deviation, must be positive and finite; got {fault}")
+        self.share, self.fault = share, fault
+
+    def distribution(self, raw: Float[Tensor, "batch points dim_y 2"]) -> Contaminated:
+        mean, scale = raw[..., 0], self._scale(raw[..., 1])
+        scales = torch.stack([scale, (scale.square() + self.fault**2).sqrt()], dim=-1)
+        weights = raw.new_tensor([1 - self.share, self.share]).expand_as(scales)
+        normals = TorchNormal(mean.unsqueeze(-1).expand_as(scales), scales, validate_args=False)
+        return Contaminated(Categorical(weights, validate_args=False), normals, validate_args=False)
 
 
 class NormalMixture(Likelihood):
@@ -198,9 +234,9 @@ def in_unit(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distrib
     """The distribution of shift + scale · y, for y from `distribution`."""
     if isinstance(distribution, TorchNormal):
         return TorchNormal(shift + scale * distribution.mean, scale * distribution.stddev, validate_args=False)
-    if isinstance(distribution, MixtureSameFamily):
+    if isinstance(distribution, Mixture):
         components = in_unit(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
-        return Mixture(distribution.mixture_distribution, components, validate_args=False)
+        return type(distribution)(distribution.mixture_distribution, components, validate_args=False)
     return TransformedDistribution(distribution, AffineTransform(shift, scale), validate_args=False)
 
 

@@ -43,6 +43,14 @@ def test_the_amplitude_is_a_factor_of_the_values() -> None:
     torch.testing.assert_close(twos.yt, 2 * ones.yt)
 
 
+def test_dense_windows_have_most_stations_in_the_context() -> None:
+    """With a larger share, contexts of stations are larger, and those of patches are not."""
+    rng = np.random.default_rng(4)
+    windows = [RandomWindows(share=0.9).window(rng) for _ in range(200)]
+    most = [max(each.seen for each in windows if each.gridded == gridded) for gridded in (True, False)]
+    assert most[0] <= 32**2 // 3 and 300 < most[1] <= 0.9 * 512
+
+
 def test_windows_are_of_both_kinds() -> None:
     """Patches and stations alternate at random; windows of stations are of many sizes, and always something is seen."""
     rng = np.random.default_rng(3)

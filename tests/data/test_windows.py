@@ -39,6 +39,12 @@ def test_a_task_holds_all_observations_in_a_window_at_one_time() -> None:
         assert max(1, len(y) // 100) <= seen <= max(1, len(y) // 3)
 
 
+def test_up_to_a_given_share_of_the_observations_is_context() -> None:
+    task = windows(share=0.9, extent=10.0).batch(40, 0, 0)
+    shares = [seen / len(y) for _, y, seen in (points(task, which) for which in range(40))]
+    assert 0.7 < max(shares) <= 0.9 and min(shares) < 0.2
+
+
 def test_with_time_an_observation_is_a_place_and_a_day() -> None:
     task = windows(places=PLACES, times=DAYS, steps=3).batch(4, 0, 0)
     for which in range(4):
@@ -80,6 +86,7 @@ def test_a_batch_depends_on_seed_and_number_alone_and_is_no_larger_than_requeste
     ("options", "message"),
     [
         ({"steps": 2}, "give `times`"),
+        ({"share": 1.0}, "between 0 and 1; got 1.0"),
         ({"min_points": 1}, "2 ≤ min_points ≤ max_points"),
         ({"times": DAYS, "steps": 10}, "too few for a window of 10"),
         ({"times": DAYS, "steps": 3, "stride": 5}, "too few for a window of 11"),

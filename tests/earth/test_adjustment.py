@@ -15,6 +15,7 @@ from aenp.earth import fitting
 from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.evaluation.metrics import covered
+from aenp.likelihoods import Likelihood, Normal, Robust, widened
 from aenp.process import NeuralProcess
 
 
@@ -82,13 +83,14 @@ def test_effects_that_do_not_hold_at_new_places_are_switched_off(truth: Callable
     assert str(found) == "local effects are worth nothing at places left out of training, and are switched off"
 
 
+@pytest.mark.parametrize("likelihood", [Normal(), Robust(share=0.05, fault=2.0)], ids=["normal", "robust"])
 @pytest.mark.parametrize("noise", [0.05, 3.0])
-def test_intervals_hold_nine_tenths_of_the_targets_at_new_places(noise: float) -> None:
+def test_intervals_hold_nine_tenths_of_the_targets_at_new_places(noise: float, likelihood: Likelihood) -> None:
     held_out = tasks(torch.sin, noise)
-    model = waving()
+    model = Waving(1, 1, likelihood, Waves(1, 1))
     found = adjust(model, held_out)
     task, prediction = held_out[0], model(held_out[0])
-    inside = (task.yt - prediction.mean).abs() <= 1.6449 * found.spread * prediction.stddev
+    inside = covered(widened(prediction, found.spread), task.yt, 0.9)
     assert 0.9 <= inside[task.target_mask].double().mean() < 0.93
     before = covered(prediction, task.yt, 0.9)[task.target_mask].double().mean()
     assert not 0.8 < before < 0.95

@@ -1,5 +1,6 @@
 """Covariates: what is known of a place reaches the model from columns, coordinates, fields and files alike."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 import xarray as xr
 
 from aenp.earth import fitting
-from aenp.earth.covariates import open_layers
+from aenp.earth.covariates import as_list, open_layers
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
+from aenp.earth.sources import open_dataset
 from aenp.earth.training_data import prepare
 
 TIMES = pd.date_range("2020-01-01", periods=12)
@@ -223,7 +225,8 @@ def test_covariates_on_the_command_line(call: Callable[..., str], tmp_path: Path
     FIELD.to_netcdf(tmp_path / "t2m.nc")
     TOPO.to_netcdf(tmp_path / "topo.nc")
     known = ("--covariates", tmp_path / "topo.nc")
-    call("fit", tmp_path / "t2m.nc", "--steps", 1, "--out", tmp_path / "run", *known)
+    told = call("fit", tmp_path / "t2m.nc", "--steps", 1, "--out", tmp_path / "run", *known)
+    assert told.endswith(f"--out prediction.nc --covariates {tmp_path / 'topo.nc'}\n")
     TABLE.drop(columns=["topo", "wind"])[:100].to_csv(tmp_path / "few.csv", index=False)
     files = ("--context", tmp_path / "few.csv", "--target", tmp_path / "t2m.nc", "--out", tmp_path / "p.nc")
     call("predict", "--weights", tmp_path / "run", *files, *known)
@@ -252,3 +255,45 @@ def test_coordinates_of_half_precision_lie_on_the_same_grid() -> None:
     nodes = 40 + 0.1 * np.arange(11)
     layer = xr.DataArray(np.ones((11, 11)), {"latitude": nodes.astype(np.float32), "longitude": nodes}, name="topo")
     assert np.isfinite(open_layers(layer)["topo"].at(nodes[[0, -1]], nodes[[0, -1]], None)).all()
+
+
+def heights(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="wind").rename(columns={"topo": "elevation"})
+
+
+def test_a_topography_of_any_name_is_the_covariate_elevation() -> None:
+    """`elevation` serves a model whose covariate has that name, with zero at sea, where there is no column of it."""
+    model = fit(heights(TABLE), "tnp", steps=1, covariates=["elevation"])
+    context, grid = heights(TABLE)[lambda table: table["time"] == TIMES[-1]], "41,45,1,5,1"
+    sea = TOPO.where(TOPO.longitude > 2, -100.0)
+    expected = model.predict(context, grid, covariates=[sea.clip(min=0).rename("elevation")])
+    xr.testing.assert_identical(model.predict(context, grid, elevation=sea), expected)
+    missing = context.assign(elevation=np.nan)
+    expected = model.predict(missing, missing, covariates=[sea.clip(min=0).rename("elevation")])
+    xr.testing.assert_identical(model.predict(missing, missing, elevation=sea), expected)
+    assert model.suggest(context, grid, 1, elevation=TOPO).notna().all(axis=None)
+    scores = model.validate(heights(TABLE).drop(columns="elevation"), tasks=1, elevation=TOPO).table
+    assert scores.loc["model", ["rmse", "crps", "loglik"]].notna().all()
+
+
+def test_a_field_fills_the_gaps_of_a_column_of_the_same_name() -> None:
+    """One covariate, of the column where it is known and else of the field; a name given twice counts once."""
+    gaps = TABLE.assign(topo=TABLE["topo"].where(TABLE["latitude"] > 42))
+    for data, covariates in ((gaps, ["topo", TOPO]), (TABLE, ["topo", "topo"])):
+        found = prepare(data, "t2m", covariates=covariates).frame.covariates
+        assert [each.name for each in found] == ["topo"] and np.isclose(found[0].mean, TOPO.mean())
+
+
+def test_what_is_no_covariate_raises(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="time is a coordinate, which models see by themselves; leave it out"):
+        prepare(TABLE, "t2m", covariates=["time"])
+    TABLE.to_csv(tmp_path / "heights.csv")
+    with pytest.raises(ValueError, match=r"heights\.csv is a table, where a field on a grid is needed; give that"):
+        prepare(TABLE, "t2m", covariates=[tmp_path / "heights.csv"])
+
+
+def test_what_types_forbid_raises_without_a_type_checker_too() -> None:
+    with pytest.raises(ValueError, match=r"got a mapping\. Name fields with \.rename"):
+        inspect.unwrap(as_list)({"topo": TOPO})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the given DataFrame is a table, where a field on a grid is needed"):
+        inspect.unwrap(open_dataset)(TABLE)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from aenp.earth.fitting import fit
 from aenp.earth.frame import Frame
 from aenp.earth.training_data import prepare
 from aenp.evaluation.metrics import crps
+from aenp.likelihoods import Normal, Robust
 
 TIMES = pd.date_range("2020-01-01", periods=20)
 
@@ -52,6 +53,15 @@ def test_a_model_can_be_fitted_to_stations(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "stations.csv", index=False)
     model = fit(tmp_path / "stations.csv", "convcnp", "exact", steps=2)
     assert model.predict(table(), {"latitude": [42.0], "longitude": [1.0]})["mean"].shape == (20, 1, 1)
+
+
+def test_stations_have_a_transformer_and_faults_by_default() -> None:
+    """What is not chosen suits the data: stations, where some are faulty, or a field; what is chosen stays."""
+    stations, grid = fit(table(), steps=1).process, fit(field(), steps=1).process
+    assert (stations.family, type(stations.likelihood)) == ("tnp", Robust)
+    assert (grid.family, type(grid.likelihood)) == ("convcnp", Normal)
+    chosen = fit(table(), "pttnp", steps=1, likelihood="normal").process
+    assert (chosen.family, type(chosen.likelihood)) == ("pttnp", Normal)
 
 
 def test_a_model_carries_the_period_of_its_training_data(tmp_path: Path) -> None:
@@ -222,11 +232,15 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"region": (0.0, 1.0, 0.0, 1.0)}, "no data in region"),
         ({"region": (40.0, 41.0, 0.0, 1.0)}, "at least 4 × 4 points"),
         ({"variable": "rain"}, "no variable 'rain'"),
-        ({"likelihood": "gamma"}, "likelihood must be one of normal, precipitation, bounded; got 'gamma'"),
-        ({"bounds": (0, 1)}, "bounds are for likelihood='bounded'; got 'normal'"),
+        ({"likelihood": "gamma"}, "likelihood must be one of normal, robust, precipitation, bounded; got 'gamma'"),
+        ({"bounds": (0, 1)}, "bounds are for likelihood='bounded'; got None"),
         ({"likelihood": "bounded"}, "bounds of t2m in 'K' are not known; give them"),
         ({"likelihood": "bounded", "bounds": (0, 1)}, "t2m must lie between 0 and 1 K; got values from"),
         ({"likelihood": "precipitation", "data": field() - 300}, "t2m must lie between 0 and inf"),
+        (
+            {"likelihood": "precipitation", "data": field()},
+            "far from zero, and likelihood='precipitation' is",
+        ),
         ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
         ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round their times"),
     ],

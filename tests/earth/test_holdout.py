@@ -131,3 +131,14 @@ def test_a_region_is_cut_out_of_stations_and_fields() -> None:
 def test_invalid_choices_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         hold_out(trained("2020-01-01", "2020-01-08"), drawn(12, 10), Choice(**options))  # type: ignore[arg-type]
+
+
+def test_rows_of_one_place_with_different_elevations_are_one_as_in_training() -> None:
+    """They become their mean, of values and elevations alike."""
+    data = drawn(12, 20).assign(elevation=100.0)
+    again = pd.concat([data, data.assign(t2m=data["t2m"] + 4, elevation=300.0)])
+    model, choice = trained("2020-01-01", "2020-01-08"), Choice()
+    one, mean = (hold_out(model, table, choice) for table in (data, again))
+    for split, other in zip(one.splits, mean.splits, strict=True):
+        for alone, averaged in zip(split, other, strict=True):
+            assert np.allclose(averaged["value"], alone["value"] + 2) and (averaged["elevation"] == 200).all()

@@ -1,5 +1,6 @@
 """Placement: the next station is where it tells most about the targets."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def test_variances_in_one_pass_are_those_of_each_prediction() -> None:
         assert np.allclose(found, np.stack(each) ** 2, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:.*outside the box of the training data")
 def test_wide_regions_are_seen_in_tiles_as_predictions_are() -> None:
     """A further station, here in the middle or beyond all others, changes the tiles that see it alone."""
     axes = [Axis(name, 4.0, 0.0, 0.0, 40.0, 8.0) for name in ("latitude", "longitude")]
@@ -130,3 +132,13 @@ def test_the_command_refuses_files_that_contradict_each_other(
     with pytest.raises(SystemExit):
         call("suggest", "stations.csv", "--weights", "x", "--candidates", GRID, option, file)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("candidates", "target"), [("41,61,-9,9,4", None), ("41,49,-9,9,4", "41,61,-9,9,4")])
+def test_a_warning_tells_of_places_far_from_the_training_data(candidates: str, target: str | None) -> None:
+    """Those a unit of x or more outside its box; a little outside is no reason."""
+    what = "candidates" if target is None else "targets"
+    with pytest.warns(UserWarning, match=f"10 of 30 {what} are over 4° outside the box of the training data"):
+        gp_model().suggest(drawn(1, 12), candidates, 1, target)
+    with warnings.catch_warnings(action="error"):
+        gp_model().suggest(drawn(1, 12), "39,51,-12,12,4", 1)

@@ -93,9 +93,10 @@ def test_a_network_without_a_base_model_starts_from_nothing(family: str, symmetr
 
 
 def test_a_base_model_of_other_size_or_likelihood_is_left_aside() -> None:
-    """Weights are taken only where the likelihood is the same and every tensor has its place."""
+    """Weights are taken only where the likelihood has the same parameters and every tensor has its place."""
     options = dict(fitting.OPTIONS["pttnp"])
     assert start_at_base(aenp.PTTNP(2, 1, **options)) == NAME
+    assert start_at_base(aenp.PTTNP(2, 1, **options, likelihood=aenp.Robust())) == NAME
     assert start_at_base(aenp.PTTNP(2, 1, **options | {"dim": 32})) is None
     assert start_at_base(aenp.PTTNP(2, 1, **options | {"layers": 2})) is None
     assert start_at_base(aenp.PTTNP(2, 1, **options, likelihood=NonNegative())) is None
@@ -128,9 +129,24 @@ def test_a_resumed_run_keeps_its_start(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "parts" / "run.json").read_text())["start"] == NAME
     resumed = fit(field(), "pttnp", steps=3, out=tmp_path / "parts", resume=True, start="nothing")
     assert resumed.start == NAME == FieldModel.load(tmp_path / "parts" / "model.safetensors").start
+    (tmp_path / "parts" / "run.json").unlink()
+    assert fit(field(), "pttnp", steps=4, out=tmp_path / "parts", resume=True).start == NAME
     (tmp_path / "parts" / "run.json").write_text('{"start": 1}')
     with pytest.raises(ValueError, match="does not tell where the run started"):
-        fit(field(), "pttnp", steps=4, out=tmp_path / "parts", resume=True)
+        fit(field(), "pttnp", steps=5, out=tmp_path / "parts", resume=True)
+
+
+def test_a_fit_without_a_base_model_says_that_it_starts_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """On one line, if others of its family have one; where a base model was asked for, it is an error."""
+    told = "aenp: training starts from nothing, as there is no base model for a pttnp with symmetry='none'"
+    assert fit(field(), "pttnp", "none", steps=1).start is None
+    assert capsys.readouterr().err.startswith(told)
+    fit(field(), "pttnp", "none", steps=1, start="nothing")
+    fit(field(), "pttnp", "exact", steps=1)
+    fit(field(), "convcnp", "exact", steps=1)
+    assert "starts" not in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"no base model for a tnp .*; leave `start` out, or choose another family"):
+        fit(field(), "tnp", steps=1, start="base")
 
 
 def test_other_words_are_refused() -> None:

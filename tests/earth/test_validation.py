@@ -105,7 +105,10 @@ def test_times_of_one_day_count_once_in_standard_errors(result: Validation) -> N
     tables = [Validation(rows, "t2m", "K").table for rows in (once, twice)]
     assert np.allclose(tables[0], tables[1])
     single = Validation(once[once["time"] == once["time"].min()], "t2m", "K")
-    assert single.table["crps_se"].isna().all() and "not clearly better or worse" in single.verdict
+    assert single.table["crps_se"].isna().all()
+    assert single.verdict.startswith("On the one day predicted, too few to tell, the model is better than kriging")
+    swapped = single.predictions.replace({"method": {"model": "kriging", "kriging": "model"}})
+    assert "the model is worse than" in Validation(swapped, "t2m", "K").verdict
 
 
 def test_calibration_restores_coverage_and_keeps_the_mean() -> None:

@@ -115,7 +115,10 @@ class Hostile:
 def test_a_hostile_checkpoint_runs_no_code(write: Callable[[Any, Path], Any], tmp_path: Path) -> None:
     marker, out = tmp_path / "marker", tmp_path / "run"
     out.mkdir()
-    write({"state_dict": Hostile(marker), "steps": 1, "seconds": 1.0, "global_step": 1}, out / "last.ckpt")
+    write(
+        {"state_dict": Hostile(marker), "steps": 1, "seconds": 1.0, "global_step": 1, "best_score": 0.0},
+        out / "last.ckpt",
+    )
     (out / "run.json").write_text(json.dumps({"settings": SETTINGS, "commands": ["aenp train gp"]}))
     with pytest.raises(ValueError, match=r"last\.ckpt is damaged or not a checkpoint"):
         train_model(out, RunConfig("gp"), resume=True)
@@ -131,6 +134,7 @@ def test_a_hostile_checkpoint_runs_no_code(write: Callable[[Any, Path], Any], tm
         {"state_dict": {}, "steps": 1, "global_step": 2, "seconds": 0.0},
         {"state_dict": {}, "steps": 1, "global_step": 1, "seconds": math.nan},
         {"state_dict": {}, "steps": "1", "global_step": "1", "seconds": 0.0},
+        {"state_dict": {}, "steps": 1, "global_step": 1, "seconds": 0.0, "best_score": math.nan},
         [1, 2],
     ],
 )

@@ -71,6 +71,24 @@ def test_model_and_logs_are_written(tmp_path: Path) -> None:
     assert list((tmp_path / "logs/tensorboard").glob("events*"))
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_best_weights_are_kept_if_asked_for(stops: bool, tmp_path: Path) -> None:
+    """Where the score on validation tasks falls, the model ends with those before, also if it was stopped then."""
+    recipe = replace(RECIPE, steps=4, average=0.0, schedule="constant")
+    early, last, best = small_model(), small_model(), small_model()
+    train(early, SOURCE, replace(recipe, steps=2), tmp_path / "early")
+    train(last, SOURCE, recipe, tmp_path / "last")
+    task = SOURCE.batch(2, 0, 9)
+    before, after = (model(task).mean.detach() for model in (early, last))
+    behind = [replace(task, yt=before + 100 * (before - after))]  # from which training leads away
+    kept: dict[str, Any] = {"validation": behind, "validate_every": 2, "keep_best": True}
+    if stops:
+        train(small_model(), SOURCE, replace(recipe, steps=3), tmp_path / "best", **kept)
+    train(best, SOURCE, recipe, tmp_path / "best", **kept, resume=stops)
+    assert equal(best, early) and not equal(last, early)
+    assert equal(load(tmp_path / "best/model.safetensors"), early)
+
+
 class WithCovariates:
     """Tasks whose covariates are their outputs."""
 
@@ -147,7 +165,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(
 def test_mixed_precision_can_clip_gradients(tmp_path: Path) -> None:
     """Lightning cannot clip what a fused optimiser unscales; half precision itself is not for every CPU."""
     progress = Progress(6, None, None, quiet=True)
-    run = Loop(small_model(), SOURCE, RECIPE, tmp_path, None, 0, [], progress, 60.0, lambda model: model)
+    run = Loop(small_model(), SOURCE, RECIPE, tmp_path, None, 0, [], progress, 60.0, lambda model: model, False)
     run._trainer = Trainer(precision="bf16-mixed", logger=False, enable_checkpointing=False, barebones=True)
     optimiser = run.configure_optimizers()
     for parameter in run.model.parameters():

@@ -29,9 +29,9 @@ def with_kind(
     return one_hot(kind, kinds) if known is None else np.concatenate([known, one_hot(kind, kinds)], axis=1)
 
 
-def largest_share(kinds: int) -> float:
-    """The largest share of a task's values that is context: a third, or of several kinds all but two thirds of one."""
-    return 1 - 2 / (3 * kinds)
+def largest_share(kinds: int, of_one: float = 1 / 3) -> float:
+    """The largest share of a task's values that is context: by default a third, or all but two thirds of one kind."""
+    return (kinds - 1 + of_one) / kinds
 
 
 def context_first(

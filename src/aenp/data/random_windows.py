@@ -37,13 +37,15 @@ class RandomWindows:
     """Random fields seen in patches of a grid, or at stations in windows of many sizes, as `aenp.fit` poses its tasks.
 
     A patch has 32 × 32 cells of 1/16, of which one in a hundred to one in three is context. A window of stations has up
-    to 512 of them, 128 or fewer in a square of side 2. Values vary within a window less than in all of the data.
+    to 512 of them, 128 or fewer in a square of side 2, of which up to `share` is context. Values vary within a window
+    less than in all of the data.
 
     Args:
         laws: of the fields, in a box of about [−1, 1]² that becomes the window.
         side: smallest and largest side of a window of stations, log-uniform.
         amplitude: smallest and largest factor of the values, log-uniform.
         num_targets: number of targets.
+        share: largest share of the stations in a window that is context.
 
     Example:
         >>> from aenp.data import RandomWindows
@@ -56,6 +58,7 @@ class RandomWindows:
     side: tuple[float, float] = (2.0, 8.0)
     amplitude: tuple[float, float] = (0.1, 1.0)
     num_targets: int = 128
+    share: float = 1 / 3
 
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream `seed`, a function of these arguments alone; its windows are alike."""
@@ -74,9 +77,9 @@ class RandomWindows:
     def window(self, rng: np.random.Generator) -> Window:
         """A patch or a window of stations."""
         if rng.random() < 0.5:
-            side, points = PATCH / CELLS_PER_UNIT, PATCH**2
+            side, points, share = PATCH / CELLS_PER_UNIT, PATCH**2, 1 / 3
         else:
-            side = log_uniform(rng, *self.side)
+            side, share = log_uniform(rng, *self.side), self.share
             points = int(min(STATIONS * (side / 2) ** 2, MOST_STATIONS) * log_uniform(rng, 0.1, 1.0))
-        seen = int(rng.integers(max(1, points // 100), points // 3, endpoint=True))
+        seen = int(rng.integers(max(1, points // 100), int(share * points), endpoint=True))
         return Window(points == PATCH**2, side, seen)

@@ -18,8 +18,8 @@ ROUNDING = 1e-6
 class Windows:
     """Windows of `extent` around random stations, and of some time; a random part of each is the context.
 
-    Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, at least one, and the others targets; of several
-    variables, up to `largest_share`.
+    Of N observations in a window, ⌊N/100⌋ to ⌊N/3⌋ are context, or up to another share, at least one, and the others
+    targets; of several variables, up to `largest_share`.
 
     Args:
         values: `(time, stations)`; NaN where there is no observation. Of several variables it is `(time, stations,
@@ -37,6 +37,7 @@ class Windows:
         covariates: what else is known of each station, `(stations, covariates)`, or of each observation,
             `(time, stations, covariates)`; by default nothing.
         unseen: which stations are the only targets, and never context; by default any may be either.
+        share: the largest share of the observations of one variable that is context.
         duration: length of a window in the units of `times`, both ends included, in place of `steps`.
 
     Example:
@@ -61,6 +62,7 @@ class Windows:
     num_targets: int | None = None
     covariates: Float[ndarray, "*time_and_stations covariates"] | None = None
     unseen: Bool[ndarray, " stations"] | None = None
+    share: float = 1 / 3
     duration: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,6 +71,8 @@ class Windows:
             raise ValueError("observations of several steps differ by their times; give `times`")
         if self.duration < 0 or (self.duration > 0 and self.steps > 1):
             raise ValueError(f"give a positive duration or several steps; got {self.duration} and {self.steps}")
+        if not 0 < self.share < 1:
+            raise ValueError(f"share is a part of the observations, between 0 and 1; got {self.share}")
         if not 2 <= self.min_points <= self.max_points:
             raise ValueError(
                 f"a task needs 2 ≤ min_points ≤ max_points observations; got {self.min_points} and {self.max_points}"
@@ -112,7 +116,7 @@ class Windows:
         else:
             raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
         order, points = rng.permutation(len(time)), min(len(time), self.max_points)
-        most = points // 3 if self.kinds == 1 else int(largest_share(self.kinds) * points)
+        most = int(largest_share(self.kinds, self.share) * points)
         seen = int(rng.integers(max(1, points // 100), max(1, most), endpoint=True))
         if kind:
             order = order[:points]

@@ -11,7 +11,6 @@ from numpy import ndarray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from aenp import likelihoods
 from aenp.evaluation.scores import Score
 from aenp.likelihoods import widened
 from aenp.process import NeuralProcess
@@ -59,7 +58,7 @@ def adjust(model: NeuralProcess, tasks: Sequence[Task]) -> Adjustment:
     where = torch.cat([_counted(task.xt[..., :2], task) for task in tasks]).unique(dim=0, return_inverse=True)[1]
     places = int(where.max()) + 1
     # The quantile of a finite sample that holds for one more place.
-    level = LEVEL * (1 + 1 / places) if _is_normal(model) and places >= MIN_PLACES else None
+    level = LEVEL * (1 + 1 / places) if model.likelihood.relative and places >= MIN_PLACES else None
     tried = {}
     for strength in STRENGTHS if model.fixed_inputs is not None else (0.0,):
         _set_strength(model, strength)
@@ -71,10 +70,13 @@ def adjust(model: NeuralProcess, tasks: Sequence[Task]) -> Adjustment:
     return Adjustment(best, gains[best], tried[best][0])
 
 
-def widening(depths: Float[ndarray, " targets"], level: float = LEVEL) -> float:
-    """The factor of standard deviations that brings this share of the standardised errors into the 90 % intervals."""
-    normal = Normal(0.0, 1.0).icdf(torch.tensor((1 + LEVEL) / 2)).item()
-    return float(np.quantile(depths, level)) / normal
+TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+"The quantiles that are the ends of an interval."
+
+
+def depth(y: ndarray, mean: ndarray, low: ndarray, high: ndarray) -> ndarray:
+    """The factors of deviations from the mean with which intervals would just hold y."""
+    return np.maximum((y - mean) / (high - mean), (mean - y) / (mean - low))
 
 
 def _set_strength(model: NeuralProcess, strength: float) -> None:
@@ -90,22 +92,21 @@ def _spread_and_loglik(
     predictions = [(model(task), task.yt, task) for task in tasks if task.yt is not None]
     spread = 1.0
     if level is not None:
-        depths = [_counted((y - each.mean).abs() / each.stddev, task) for each, y, task in predictions]
-        spread = widening(torch.cat(depths).double().numpy().ravel(), level)
+        depths = []
+        for each, y, task in predictions:
+            low, high = (each.icdf(torch.full_like(y, tail)) for tail in TAILS)
+            depths.append(_counted(torch.from_numpy(depth(*(v.numpy() for v in (y, each.mean, low, high)))), task))
+        spread = float(np.quantile(torch.cat(depths).double().numpy(), level))
     values = [_counted(_log_prob(model, widened(each, spread), y).sum(-1), task) for each, y, task in predictions]
     return spread, torch.cat(values).double()
 
 
 def _log_prob(model: NeuralProcess, prediction: Distribution, y: Tensor) -> Tensor:
     """The log-density of observations of which some are faulty, if the likelihood is one that can be widened."""
-    if not _is_normal(model):
+    if not model.likelihood.relative:
         return prediction.log_prob(y)
     parts = (1 - FAULTY, prediction), (FAULTY, Normal(0.0, FAULT))
     return torch.stack([math.log(share) + each.log_prob(y) for share, each in parts]).logsumexp(dim=0)
-
-
-def _is_normal(model: NeuralProcess) -> bool:
-    return isinstance(model.likelihood, likelihoods.Normal | likelihoods.NormalMixture)
 
 
 def _counted(values: Float[Tensor, "tasks targets *rest"], task: Task) -> Float[Tensor, "counted *rest"]:

@@ -111,7 +111,9 @@ def fit(
         sys.exit(130)
     print(f"Finished after {done}. Predict with:")
     weights = shlex.quote(str(out / MODEL))
-    print(f"  aenp predict --weights {weights} --context stations.csv --target grid.nc --out prediction.nc")
+    files = [name for name in covariates if Path(name).exists()]
+    further = f" --covariates {shlex.join(files)}" if files else ""
+    print(f"  aenp predict --weights {weights} --context stations.csv --target grid.nc --out prediction.nc{further}")
 
 
 def predict(

@@ -323,7 +323,7 @@ class FieldModel(Configured, nn.Module):
         if "elevation" in self.frame.axes:
             places = places.with_elevation(elevation, describe(target))
         return places_with_covariates(
-            places, self.frame.covariates, open_layers(covariates, self.frame.covariates), describe(target)
+            places, self.frame.covariates, open_layers(covariates, self.frame.covariates, elevation), describe(target)
         )
 
     def observed(

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,22 +19,24 @@ from aenp.data.stream import TaskSource
 from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame
-from aenp.earth.points import PointsLike
+from aenp.earth.points import PointsLike, is_scattered
 from aenp.earth.sources import FieldLike, Period, Region
 from aenp.earth.starting import STARTS, record, recorded, start_at_base
 from aenp.earth.training_data import Data, prepare
 from aenp.fixed_inputs import FixedInputs
-from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal
+from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal, Robust
 from aenp.models import make
 from aenp.models.scales import points_per_unit, relative_values, wavelengths
 from aenp.nn.coordinates import box_of
 from aenp.process import NeuralProcess, Symmetry
+from aenp.shipped import shipped
 from aenp.training.directory import CHECKPOINT
 from aenp.training.loop import Outcome, train
 from aenp.training.recipe import Recipe
 
-LIKELIHOODS: dict[str, Callable[[], Likelihood]] = {
+LIKELIHOODS: dict[str, type[Likelihood]] = {
     "normal": Normal,
+    "robust": Robust,
     "precipitation": NonNegative,
     "bounded": Bounded,
 }
@@ -60,7 +62,8 @@ class FitOptions:
     """What to train on which part of the data, and for how long.
 
     Args:
-        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default tnp for stations, convcnp for fields, and
+            pttnp for fields with `time`.
         symmetry: approx learns local effects too; exact is the same everywhere; none has no symmetry.
         minutes: how long to train.
         variable: name of the values, or names of several variables to learn together; needed where there are several.
@@ -68,12 +71,13 @@ class FitOptions:
         period: first and last date, such as 2019-03-01 2019-03-15; by default all of the data.
         steps: a number of training steps, in place of minutes.
         seed: random seed of parameters, tasks and dropout.
-        likelihood: normal; precipitation, for what is never negative and often zero; bounded, for what has two bounds.
+        likelihood: normal; robust, for measurements of which some are faulty; precipitation, for what is never negative
+            and often zero; bounded, for what has two bounds. By default robust for stations and normal for fields.
         bounds: smallest and largest value of a bounded variable; by default those of its units, % or 1.
         anomalies: learn deviations from the climatology of each place, its mean and yearly and daily cycle.
         given: name of a covariate that is a first guess of the values, such as a reanalysis: learn differences to it.
         time: length of a window, such as "2 days": a prediction uses observations up to half of it before and after.
-        start: base, at the weights of a model trained on random fields, where the family has one; or nothing.
+        start: base, at the weights of a model trained on random fields, or nothing; by default base if there is one.
     """
 
     family: Text = None
@@ -84,36 +88,38 @@ class FitOptions:
     period: Annotated[Period | None, optional("FIRST LAST")] = None
     steps: Annotated[int | None, optional("N")] = None
     seed: int = 0
-    likelihood: str = "normal"
+    likelihood: Text = None
     bounds: Annotated[tuple[float, float] | None, optional("LOW HIGH")] = None
     anomalies: Flag = False
     given: Text = None
     time: Annotated[str | None, optional("LENGTH")] = None
-    start: str = "base"
+    start: Annotated[str | None, optional("{base,nothing}")] = None
 
     def __post_init__(self) -> None:
-        if self.chosen_family not in OPTIONS:
+        if self.family is not None and self.family not in OPTIONS:
             raise ValueError(f"family must be one of {', '.join(OPTIONS)}; got {self.family!r}")
-        if self.time is not None and "attention" not in OPTIONS[self.chosen_family]:
+        if self.time is not None and self.family is not None and "attention" not in OPTIONS[self.family]:
             raise ValueError(f"a window of time needs family='pttnp' or 'tnp'; got {self.family!r}")
         check_limits(self)
-        if self.start not in STARTS:
+        if self.start is not None and self.start not in STARTS:
             raise ValueError(f"start must be one of {', '.join(STARTS)}; got {self.start!r}")
-        if self.likelihood not in LIKELIHOODS:
+        if self.likelihood is not None and self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {self.likelihood!r}")
         if self.bounds is not None and self.likelihood != "bounded":
             raise ValueError(f"bounds are for likelihood='bounded'; got {self.likelihood!r}")
-        if (self.anomalies or self.given is not None) and self.likelihood != "normal":
+        relative = self.likelihood is None or LIKELIHOODS[self.likelihood].relative
+        if (self.anomalies or self.given is not None) and not relative:
             what = "anomalies are deviations" if self.anomalies else "differences to what is given are"
-            raise ValueError(f"{what} of either sign, for likelihood='normal'; got {self.likelihood!r}")
+            raise ValueError(f"{what} of either sign, for likelihood='normal' or 'robust'; got {self.likelihood!r}")
         if self.anomalies and self.given is not None:
             raise ValueError("values are deviations from the climatology or from what is given; leave one of them out")
         if self.region is not None and not all(-360 <= bound <= 360 for bound in self.region):
             raise ValueError(f"region must be south, north, west, east in degrees; got {self.region}")
 
-    @property
-    def chosen_family(self) -> str:
-        return self.family or ("convcnp" if self.time is None else "pttnp")
+    def suited_to(self, scattered: bool) -> "FitOptions":
+        """The same, with what is not chosen as it suits stations, or fields."""
+        family, likelihood = ("tnp", "robust") if scattered else ("convcnp" if self.time is None else "pttnp", "normal")
+        return replace(self, family=self.family or family, likelihood=self.likelihood or likelihood)
 
 
 def fit(
@@ -139,7 +145,8 @@ def fit(
             value, or a file of either kind. A curved grid is taken as points. Of a single field with gaps, such as a
             cloudy image, the model learns to fill these. Several variables, all those of a data set or those that
             `variable` names, are learned together; any of them may be missing anywhere.
-        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default convcnp, or pttnp with `time`.
+        family: convcnp, pttnp, relaxedconvcnp, equivcnp or tnp; by default tnp for stations, convcnp for fields, and
+            pttnp for fields with `time`.
         symmetry: `approx` learns local effects too; `exact` is the same everywhere; `none` has no symmetry.
         minutes: how long to train.
         out: directory for the model, logs and checkpoints; by default none is kept.
@@ -177,12 +184,14 @@ def fit_in(
     covariates: Sequence[FieldLike] = (),
 ) -> tuple[FieldModel, Outcome]:
     """As `fit`, in a directory; also returns the outcome of the training."""
+    options = options.suited_to(is_scattered(data))
+    family, likelihood = str(options.family), str(options.likelihood)
     own = prepare(
         data,
         options.variable,
         options.region,
         options.period,
-        options.likelihood,
+        likelihood,
         options.bounds,
         covariates,
         options.anomalies,
@@ -190,25 +199,28 @@ def fit_in(
         options.time,
     )
     saved = Path(out) / "model.safetensors"
-    if resume and saved.exists() and FieldModel.load(saved).frame.configuration() != own.frame.configuration():
+    former = FieldModel.load(saved) if resume and saved.exists() else None
+    if former is not None and former.frame.configuration() != own.frame.configuration():
         raise ValueError(
             f"the run in {out} was fitted to other data; resume it with the same data, variable, region, period, "
             "covariates, anomalies, given, time, likelihood and bounds"
         )
-    process = _model(options.chosen_family, options.symmetry, own, options.seed, LIKELIHOODS[options.likelihood]())
+    process = _model(family, options.symmetry, own, options.seed, LIKELIHOODS[likelihood]())
     if resume:
-        start = recorded(out)
+        start = recorded(out, None if former is None else former.start)
     else:
-        start = start_at_base(process) if options.start == "base" else None
+        start = None if options.start == "nothing" else start_at_base(process)
+        if start is None and options.start != "nothing":
+            _tell_of_nothing(options)
         if not (Path(out) / CHECKPOINT).exists():  # that of another run, which `train` refuses to overwrite
             record(out, asdict(options), start)
-    recipe = _recipe(1 if options.steps is None else options.steps, options.chosen_family, own, start)
+    recipe = _recipe(1 if options.steps is None else options.steps, family, own, start)
 
     def framed(process: NeuralProcess) -> FieldModel:
         return FieldModel(process, own.frame, centred=own.centred, start=start)
 
     source = own.source
-    if "attention" not in OPTIONS[options.chosen_family]:
+    if "attention" not in OPTIONS[family]:
         source = with_all_targets(source)  # on its grid a convolution has computed them all
     outcome = train(
         process,
@@ -220,6 +232,7 @@ def fit_in(
         own.validation,
         resume=resume,
         wrap=framed,
+        keep_best=True,
     )
     if not own.new_places:
         return framed(process).eval(), outcome
@@ -230,6 +243,15 @@ def fit_in(
     if gain is not None:
         print(f"aenp: {found}", file=sys.stderr)
     return model, outcome
+
+
+def _tell_of_nothing(options: FitOptions) -> None:
+    """An error if a base model was asked for; one line if the family has one, which does not suit."""
+    what = f"a {options.family} with symmetry={options.symmetry!r} and likelihood={options.likelihood!r}"
+    if options.start == "base":
+        raise ValueError(f"there is no base model for {what}; leave `start` out, or choose another family")
+    if any(name.startswith(f"base/{options.family}-") for name in shipped("base")):
+        print(f"aenp: training starts from nothing, as there is no base model for {what}", file=sys.stderr)
 
 
 def with_all_targets(source: TaskSource) -> TaskSource:

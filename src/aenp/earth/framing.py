@@ -12,6 +12,10 @@ from numpy import ndarray
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
 
 PLACE = ("latitude", "longitude")
+AWAY = 10.0
+"Standard deviations from zero to the mean beyond which a variable is none that is often zero."
+RELATIVE = ("normal", "robust")
+"Likelihoods for which values are counted from their mean."
 BOUNDS = {"%": (0.0, 100.0), "percent": (0.0, 100.0), "1": (0.0, 1.0), "(0 - 1)": (0.0, 1.0)}
 "The bounds of bounded variables in units that tell them."
 
@@ -26,9 +30,15 @@ def variable_in(
 ) -> Variable:
     """The variable in units that suit the likelihood: from its mean, from zero, or from one bound to the other."""
     units, long_name = (str(attributes.get(key, "")) for key in ("units", "long_name"))
-    if likelihood == "normal":
+    if likelihood in RELATIVE:
         return Variable(name, mean, std, units, long_name)
     if likelihood == "precipitation":
+        if mean > AWAY * std:
+            about = f"{mean:.4g} ± {std:.2g} {units}".rstrip()
+            raise ValueError(
+                f"{name} is {about}, far from zero, and likelihood='precipitation' is for what "
+                "is often zero; choose other variables with `variable`, or leave the likelihood out"
+            )
         return Variable(name, 0.0, std, units, long_name, low=0.0)
     known = bounds or BOUNDS.get(units)
     if known is None:

@@ -254,10 +254,20 @@ def _table(model: FieldModel, source: pd.DataFrame | xr.Dataset, times: ndarray,
             table = table[inside(name, table[name].to_numpy(), choice.region, None)]
         if table.empty:
             raise no_data("the given data", choice.region, choice.days, {name: whole[name] for name in PLACE})
-    table = table.drop_duplicates(["time", *PLACE]).reset_index(drop=True)
+    table = _each_once(table.reset_index(drop=True))
     if choice.elevation is not None and "elevation" not in table:
         table = _with_elevation(table, choice.elevation)
     return table.drop(columns="elevation") if "elevation" in table and table["elevation"].isna().any() else table
+
+
+def _each_once(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for each time and place, as `fit` sees them: rows that differ in their elevation become their mean."""
+    keys = ["time", *PLACE]
+    if not table.duplicated(keys).any():
+        return table
+    once = table.groupby(keys, sort=False, as_index=False).mean()
+    once.attrs = table.attrs
+    return once
 
 
 def _with_elevation(table: pd.DataFrame, topography: FieldLike) -> pd.DataFrame:

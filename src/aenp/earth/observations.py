@@ -36,7 +36,8 @@ def observations_in(
             raise ValueError(
                 f"{describe(context)} has places that the topography does not cover; add their `elevation`"
             )
-    return with_covariates(table, frame.covariates, open_layers(covariates, frame.covariates), describe(context))
+    layers = open_layers(covariates, frame.covariates, elevation)
+    return with_covariates(table, frame.covariates, layers, describe(context))
 
 
 def columns_of(frame: Frame) -> list[str]:

@@ -15,6 +15,7 @@ from rich.progress import track
 
 from aenp.earth.covariates import open_layers, with_covariates
 from aenp.earth.field_model import FieldModel
+from aenp.earth.frame import Frame
 from aenp.earth.gridded import FieldLike
 from aenp.earth.places import PlacesLike, open_places
 from aenp.earth.points import PointsLike
@@ -22,6 +23,8 @@ from aenp.earth.sources import describe
 
 BATCH = 32
 "Number of candidates that are tried in one pass."
+FAR = 1.0
+"Units of x outside the box of the training data beyond which a warning tells that the model is not to be trusted."
 
 
 def suggest(
@@ -42,10 +45,12 @@ def suggest(
         raise ValueError("stations can be suggested by models of one variable; this one has several")
     observed, layers = (
         model.observed(context, variable, elevation, covariates),
-        open_layers(covariates, model.frame.covariates),
+        open_layers(covariates, model.frame.covariates, elevation),
     )
     places = _places(model, candidates, observed, elevation)
     aims = places if target is None else _places(model, target, observed, elevation)
+    for each, what in ((places, "candidates"),) if target is None else ((places, "candidates"), (aims, "targets")):
+        _warn_if_far(model.frame, each, what)
     if number not in range(1, len(places) + 1):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
     shore = None
@@ -87,6 +92,21 @@ def _places(
     columns = xr.broadcast(*(places.coordinates[name] for name in names))
     table = pd.DataFrame({name: each.values.ravel() for name, each in zip(names, columns, strict=True)})
     return table.dropna(subset=[name for name in names if name in model.frame.axes]).reset_index(drop=True)
+
+
+def _warn_if_far(frame: Frame, places: pd.DataFrame, what: str) -> None:
+    """Warns of places far from where the model was trained."""
+    far, lengths = np.zeros(len(places), bool), []
+    for axis in (frame.axes[name] for name in ("latitude", "longitude") if frame.axes[name].interval is not None):
+        x, (low, high) = axis.x(places[axis.name].to_numpy()), axis.interval or (0.0, 0.0)
+        far = far | (x < low - FAR) | (x > high + FAR)
+        lengths.append(FAR * axis.unit)
+    if far.any():
+        warnings.warn(
+            f"{far.sum()} of {len(places)} {what} are over {min(lengths):.3g}° outside the box of the training data, "
+            "where the model is not to be trusted; leave them out",
+            stacklevel=4,
+        )
 
 
 def _at(places: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

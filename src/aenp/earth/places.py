@@ -1,5 +1,6 @@
 """Where to predict: places and times from grids, tables, files and a few numbers, in one standard form."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import TITLE, is_table, read_table, utc
+from aenp.earth.points import TITLE, is_table, read_table, utc, with_index
 from aenp.earth.sources import (
     NAMES,
     check_degrees,
@@ -48,12 +49,16 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
     if isinstance(target, xr.Dataset | xr.DataArray):
         return _with_further(with_coordinates(open_dataset(target), *KINDS), further)
     if isinstance(target, pd.DataFrame):
-        plain = _with_dates(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
+        plain = _in_utc(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
         for title in filter(TITLE.search, map(str, target)):
             plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
         plain = plain.set_coords([name for name in plain if _is_text(plain[name])])
         return _with_further(with_coordinates(plain, *KINDS), further)
     if isinstance(target, Mapping):
+        if deep := [name for name, values in target.items() if np.ndim(values) > 1]:
+            raise ValueError(
+                f"{deep[0]} of the given mapping has several dimensions without names; give a table or a data set"
+            )
         dataset = xr.Dataset(coords={name: np.asarray(values) for name, values in target.items()})
         for name in (name for name in dataset.coords if str(name).lower() in NAMES["time"]):
             times = utc(pd.Series(np.atleast_1d(dataset[name].values)), "the given mapping")
@@ -75,9 +80,18 @@ def _is_text(values: xr.DataArray) -> bool:
     return pd.api.types.infer_dtype(values.values.ravel()) == "string"
 
 
-def _with_dates(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with its times in UTC."""
-    return table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
+def _in_utc(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its times in UTC; an index of several levels that is no grid becomes columns."""
+    index = table.index
+    if isinstance(index, pd.MultiIndex | pd.DatetimeIndex) or str(index.name).lower() in NAMES["time"]:
+        table = with_index(table)
+    dated = table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
+    names = [name for name in index.names if name in dated]
+    if len(names) > 1:
+        counts = [dated[name].nunique() for name in names]
+        if len(dated) != math.prod(counts) or dated.duplicated(names).any():
+            return dated
+    return dated.set_index(names) if names else dated
 
 
 def _grid(text: str) -> xr.Dataset:

@@ -13,6 +13,7 @@ import xarray as xr
 
 from aenp.earth.sources import (
     NAMES,
+    TABLES,
     NoSuchVariable,
     NoValues,
     Period,
@@ -37,7 +38,6 @@ from aenp.earth.sources import (
 MAX_ROWS = 5e7
 "The largest number of values of a data set that are read as points, some 2 GB."
 COLUMNS = ("time", "latitude", "longitude", "elevation", "value")
-TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
 TITLE = re.compile(r"\s*[\[(]([^\])]*)[\])]$")
 "Units at the end of a column's title, as in `t2m [K]`."
@@ -171,11 +171,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The columns that are needed, under their standard names."""
-    if isinstance(table.index, pd.DatetimeIndex) and table.index.name is None:
-        table = table.rename_axis(index="time")
-    if any(name is not None for name in table.index.names):
-        table = table.reset_index()
-    table = table.rename(columns=str)
+    table = with_index(table).rename(columns=str)
     plain = _plain(list(table.columns))
     found = {kind: _usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
@@ -203,6 +199,16 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     out.attrs = _attributes(value, table.attrs | own)
     further_units = {name: units[name] for name in kept if name in units}
     return _in_order(out, table.attrs.get("units_of", {}) | further_units)
+
+
+def with_index(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its index as columns, if that has a name or is one of dates, and no column has that name."""
+    if isinstance(table.index, pd.DatetimeIndex) and table.index.name is None:
+        table = table.rename_axis(index="time")
+    others = [number for number, name in enumerate(table.index.names) if name is None or name in table]
+    if len(others) == table.index.nlevels:
+        return table.reset_index(drop=True)
+    return table.droplevel(others).reset_index()
 
 
 def _in_order(table: pd.DataFrame, units: dict[str, str]) -> pd.DataFrame:

@@ -37,6 +37,8 @@ LETTERS = {
     **{f"{degrees}{letter}": f"deg{letter.upper()}" for degrees in ("", "deg ", "degrees ") for letter in "cf"},
 }
 "Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
+TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+"How the names of files with tables end."
 DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancillary_variables")
 "Attributes by which a variable names others that describe it."
 FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
@@ -61,17 +63,22 @@ class NoValues(ValueError):
 
 def open_dataset(source: FieldLike) -> xr.Dataset:
     """The data set in `source`, opened but not read."""
-    if isinstance(source, xr.Dataset):
-        return source
     if isinstance(source, xr.DataArray):
-        return source.to_dataset(name="value" if source.name is None else source.name)
-    if not isinstance(source, str | os.PathLike):
+        source = source.to_dataset(name="value" if source.name is None else source.name)
+    if isinstance(source, xr.Dataset):
+        return source.reset_index([d for d in source.dims if isinstance(source.indexes.get(d), pd.MultiIndex)])
+    is_file = isinstance(source, str | os.PathLike)
+    if is_file and not Path(source).exists():
+        raise FileNotFoundError(f"{source} does not exist")
+    if isinstance(source, pd.DataFrame) or (is_file and str(source).lower().endswith(TABLES)):
+        raise ValueError(
+            f"{describe(source)} is a table, where a field on a grid is needed; give that, or add columns to the data"
+        )
+    if not is_file:
         raise ValueError(
             f"{describe(source)} is neither a table nor a field; give a pandas DataFrame, an xarray object or a file"
         )
     path = Path(source)
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
     options = _backend(path)
     try:
         with warnings.catch_warnings(action="ignore", category=xr.SerializationWarning):  # of dates before 1678

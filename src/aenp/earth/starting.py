@@ -29,7 +29,8 @@ def start_at_base(process: NeuralProcess) -> str | None:
         return None
     base = pretrained(name)
     own, weights = process.state_dict(), base.state_dict()
-    if process.likelihood.configuration() != base.likelihood.configuration() or not _fit_into(weights, own):
+    alike = process.likelihood.relative and process.likelihood.num_params == base.likelihood.num_params
+    if not alike or not _fit_into(weights, own):
         return None
     for key, weight in weights.items():
         if not key.startswith("frequencies."):
@@ -57,15 +58,15 @@ def record(out: str | os.PathLike[str], settings: dict[str, Any], start: str | N
         file.write_text(json.dumps({"settings": settings, "start": start}, indent=1, default=str) + "\n")
 
 
-def recorded(out: str | os.PathLike[str]) -> str | None:
-    """The base model that the run in a directory was started at; None if it was none, or if nothing is recorded."""
+def recorded(out: str | os.PathLike[str], otherwise: str | None) -> str | None:
+    """The base model that the run in a directory was started at, None if it was none; `otherwise` without a record."""
     file = Path(out) / RUN
     if not file.exists():
-        return None
+        return otherwise
     try:
         start = json.loads(file.read_text())["start"]
     except (ValueError, KeyError, TypeError, RecursionError):
         start = False
     if not isinstance(start, str | None):
-        raise ValueError(f"{file} does not tell where the run started; delete it to resume without")
+        raise ValueError(f"{file} does not tell where the run started; delete it, and the model beside it tells")
     return start

@@ -22,6 +22,7 @@ from aenp.earth.covariates import Layer, as_list, columns_and_layers, lacking, u
 from aenp.earth.frame import Covariate, Frame, Variable
 from aenp.earth.framing import (
     PLACE,
+    RELATIVE,
     dates_of,
     frame_of,
     moments,
@@ -45,6 +46,8 @@ BLOCK, WINDOW = 0.5, 2.0
 "Sides of a block that is held out, and of the window around it or around stations, in units of x."
 WIDE = 8.0
 "Side of the largest window around stations: a prediction is often made from all of them at once."
+OBSERVED = 0.9
+"Largest share of the observations around stations that is context: new places are predicted from all stations."
 TARGETS, MOST_POINTS = 128, 512
 "Largest numbers of targets and of observations in a task with stations."
 SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 16
@@ -105,13 +108,15 @@ def prepare(
         tables = [open_points(data, name, region, period, columns) for name in names]
         check_units(data, [str(each.attrs["name"]) for each in tables])
         table = joined({_column(names, each): each for each in tables})
-        table = with_covariates(table, unscaled(columns, layers, table), layers, describe(data))
+        known = unscaled(columns, layers, table)
+        table = with_covariates(table, known, layers, describe(data))
         attributes = {_column(names, each): each.attrs for each in tables}
-        prepared = _from_points(table, attributes, make_variable, [*columns, *layers], anomalies, given, days)
+        beside = [each.name for each in known]
+        prepared = _from_points(table, attributes, make_variable, beside, anomalies, given, days)
     else:
         fields = [without_fills(_in_memory(open_gridded(data, name, region, period)), describe(data)) for name in names]
         prepared = _from_fields(fields, describe(data), make_variable, layers, anomalies, given, days)
-    return _centred(prepared) if likelihood == "normal" and prepared.frame.kinds else prepared
+    return _centred(prepared) if likelihood in RELATIVE and prepared.frame.kinds else prepared
 
 
 def _names(
@@ -308,7 +313,7 @@ def _from_points(
         frame, scaled = deviations.anomalies(frame, times, latitude, longitude, values[0], trained)
     if given is not None:
         frame, scaled = deviations.differences(frame, given, values[0], known)
-    make = partial(Windows, places=places, extent=sizes, max_points=MOST_POINTS, min_points=MIN_POINTS)
+    make = partial(Windows, places=places, extent=sizes, max_points=MOST_POINTS, min_points=MIN_POINTS, share=OBSERVED)
 
     def windows(values: ndarray, known: ndarray | None) -> Windows:
         return make(values, num_targets=TARGETS, covariates=known)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
 from numpy.random import Generator
@@ -20,7 +21,7 @@ from torch.distributions import Distribution, Normal
 
 from aenp import likelihoods
 from aenp.distributions import CensoredNormal
-from aenp.earth.adjustment import LEVEL, widening
+from aenp.earth.adjustment import LEVEL, TAILS, depth
 from aenp.earth.baselines import fit_baselines
 from aenp.earth.climatology import PLACE
 from aenp.earth.field_model import FieldModel
@@ -100,6 +101,9 @@ class Validation:
             f"CRPS {self.table.loc[MODEL, 'crps']:.3g} against {self.table.loc[best, 'crps']:.3g} {self.units}".rstrip()
         )
         error = f"difference {_with_error(difference.mean, difference.standard_error)}"
+        if np.isnan(difference.standard_error):
+            side = "worse" if difference.mean > 0 else "better"
+            return f"On the one day predicted, too few to tell, the model is {side} than {best}: {told}, {error}."
         if difference.sign > 0:
             return f"The model loses to {best}: {told}, {error}."
         if difference.sign < 0:
@@ -222,7 +226,7 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
 
 def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> FieldModel:
     """The model with standard deviations scaled so that 90 % of the observations are in its 90 % intervals."""
-    if not isinstance(model.process.likelihood, likelihoods.Normal | likelihoods.NormalMixture):
+    if not model.process.likelihood.relative:
         kind = type(model.process.likelihood).__name__
         raise ValueError(f"calibrate scales standard deviations, which a {kind} likelihood with bounds does not allow")
     every = model.columns if model.frame.kinds and choice.variable is None else [choice.variable]
@@ -231,9 +235,10 @@ def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: boo
         for each in (replace(choice, variable=name) for name in every):
             tasks = hold_out(model, data, each)
             for split in bar.track(tasks.splits, description="calibrating"):
-                mean, std = _predict(model, _number(model, each), tasks.seen(split), split.target)
-                depths.append(np.abs(split.target["value"].to_numpy() - mean) / std)
-    spread = model.spread * widening(np.concatenate(depths))
+                result = model.predict(tasks.seen(split), split.target, model.columns, quantiles=TAILS)
+                mean, ends = (_values(model, _number(model, each), result, name) for name in ("mean", "quantiles"))
+                depths.append(depth(split.target["value"].to_numpy(), mean, *ends))
+    spread = model.spread * float(np.quantile(np.concatenate(depths), LEVEL))
     return FieldModel(model.process, model.frame, spread, model.local_gain, model.centred, model.start).eval()
 
 
@@ -244,8 +249,13 @@ def _number(model: FieldModel, choice: Choice) -> int:
 
 def _predict(model: FieldModel, number: int, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
     result = model.predict(context, target, model.columns)
+    return Moments(*(_values(model, number, result, name) for name in ("mean", "std")))
+
+
+def _values(model: FieldModel, number: int, result: xr.Dataset, name: str) -> Float[ndarray, "*labels points"]:
+    """One of the outputs for a variable."""
     prefix = f"{model.columns[number]}_" if model.frame.kinds else ""
-    return Moments(*(result[f"{prefix}{name}"].values.astype(float) for name in ("mean", "std")))
+    return result[f"{prefix}{name}"].values.astype(float)
 
 
 def _scored(

@@ -1,6 +1,7 @@
 """Training: a run in a directory of its own, which may be stopped at any time and resumed exactly where it was."""
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -70,6 +71,7 @@ class Loop(LightningModule):
         progress: Progress,
         checkpoint_seconds: float,
         wrap: Callable[[NeuralProcess], Configured],
+        keep_best: bool,
     ) -> None:
         super().__init__()
         self.wrap = wrap
@@ -82,6 +84,8 @@ class Loop(LightningModule):
         self.model, self.recipe, self.out = model, recipe, out
         self.source = Elsewhere(source, recipe.elsewhere) if moves else source
         self.averaged = deepcopy(model).requires_grad_(False)
+        self.best = deepcopy(self.averaged) if keep_best and validation else None
+        self.best_score = -math.inf
         self.minutes, self.seed, self.validation, self.progress = minutes, seed, validation, progress
         self.checkpoint_seconds = checkpoint_seconds
         self.steps, self.seconds, self.stop = 0, 0.0, False
@@ -160,7 +164,19 @@ class Loop(LightningModule):
         self.log("validation_loglik", value, batch_size=len(task), sync_dist=True)
 
     def on_validation_epoch_end(self) -> None:
-        self.progress.validated(self.steps, self.trainer.callback_metrics["validation_loglik"].item())
+        value = self.trainer.callback_metrics["validation_loglik"].item()
+        self.progress.validated(self.steps, value)
+        if self.best is not None and value > self.best_score and self.share >= self.recipe.exact_first:
+            self.best.load_state_dict(self.averaged.state_dict())
+            self.best_score = value
+
+    @torch.no_grad()
+    def result(self) -> NeuralProcess:
+        """The averaged model, or an earlier one if that was better on the validation tasks and is to be kept."""
+        if self.best is None or self.best_score == -math.inf:
+            return self.averaged
+        last = torch.cat([loglik(self.averaged.eval(), task) for task in self.validation]).mean().item()
+        return self.averaged if last >= self.best_score else self.best
 
     def save(self) -> None:
         """Writes the state of the run, which appears under its name only once it is complete."""
@@ -172,10 +188,10 @@ class Loop(LightningModule):
         self.saved = self.seconds
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["steps"], checkpoint["seconds"] = self.steps, self.seconds
+        checkpoint["steps"], checkpoint["seconds"], checkpoint["best_score"] = self.steps, self.seconds, self.best_score
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.steps, self.seconds = checkpoint["steps"], checkpoint["seconds"]
+        self.steps, self.seconds, self.best_score = (checkpoint[key] for key in ("steps", "seconds", "best_score"))
 
 
 def make_optimiser(model: NeuralProcess, recipe: Recipe, fused: bool) -> torch.optim.Optimizer:
@@ -227,6 +243,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     machine: Machine = ALONE,
     wrap: Callable[[NeuralProcess], Configured] = lambda model: model,
+    keep_best: bool = False,
 ) -> Outcome:
     """Trains `model` in place and writes `model.safetensors`, logs and checkpoints to the directory `out`.
 
@@ -248,6 +265,7 @@ def train(
         checkpoint_seconds: time between two checkpoints.
         machine: devices, machines and precision.
         wrap: makes what is saved as `model.safetensors` from the model.
+        keep_best: in the end, the model has the averaged weights of the validation at which it scored best.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -263,7 +281,7 @@ def train(
         raise ValueError(f"minutes must be positive; got {minutes}")
     out = Path(out)
     progress = Progress(recipe.steps if minutes is None else None, minutes, oracle, quiet=not is_first_process())
-    loop = Loop(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds, wrap)
+    loop = Loop(model, source, recipe, out, minutes, seed, validation, progress, checkpoint_seconds, wrap, keep_best)
     if resume and not loop.checkpoint.exists():
         raise FileNotFoundError(f"{loop.checkpoint} does not exist: there is no run to resume in {out}")
     if not resume and loop.checkpoint.exists():
@@ -274,7 +292,7 @@ def train(
             _restore(loop)
         if loop.share < 1:
             _fit(loop, resume, validate_every, machine)
-        model.load_state_dict(loop.averaged.state_dict())
+        model.load_state_dict(loop.result().state_dict())
         model.eval()
         if is_first_process():
             save(wrap(model), out / MODEL)

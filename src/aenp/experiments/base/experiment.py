@@ -1,4 +1,4 @@
-"""The base models, trained on random fields of many kinds: one interpolates any, at the other `aenp.fit` starts."""
+"""The base models, trained on random fields of many kinds: one interpolates any, at the others `aenp.fit` starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from aenp.data import TaskSource
 from aenp.data.random_fields import Field, RandomFields, log_uniform
 from aenp.data.random_windows import RandomWindows, Window
 from aenp.earth.fitting import LEARNING_RATE, OPTIONS, RECIPES
+from aenp.earth.training_data import OBSERVED
 from aenp.evaluation.scores import oracle_values
 from aenp.experiments.experiment import Experiment, FamilySetup, Stratum, per_stratum
 from aenp.process import NeuralProcess
@@ -24,12 +25,12 @@ SOURCE = RandomFields()
 VALIDATION_SEED, TEST_SEED = 2**31, 2**32
 COUNTS = (3, 6, 12, 25, 50, 100, 150, 256)
 ROUGHER = RandomFields(lengthscale=(0.01, 0.03))
-WINDOWS = RandomWindows()
+WINDOWS, DENSE = RandomWindows(), RandomWindows(share=OBSERVED)
 TESTED = [Window(True, 2.0, seen) for seen in (10, 40, 120, 340)]
 TESTED += [Window(False, 2.0, seen) for seen in (3, 10, 20, 40)]
 "The patches and the windows of stations that models are tested on."
-OF_FIT = OPTIONS["pttnp"] | {"values": "centred", "wavelengths": (0.125, 6.0)}
-"The network of `aenp.fit`, with scales that suit most of its tasks."
+OF_FIT = {"values": "centred", "wavelengths": (0.125, 6.0)}
+"Beside the options of `aenp.fit`: scales that suit most of its tasks."
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Tasks:
         return self.source.batch(batch_size, index, seed)
 
 
-def _of_fit(steps: int) -> FamilySetup:
-    recipe = Recipe(steps=steps, learning_rate=LEARNING_RATE, **RECIPES["pttnp"])
-    return FamilySetup(recipe, OF_FIT, tasks={"source": WINDOWS})
+def _of_fit(family: str, windows: RandomWindows, steps: int) -> FamilySetup:
+    recipe = Recipe(steps=steps, learning_rate=LEARNING_RATE, **RECIPES[family])
+    return FamilySetup(recipe, OPTIONS[family] | OF_FIT, tasks={"source": windows})
 
 
 class Base(Experiment):
@@ -57,17 +58,19 @@ class Base(Experiment):
     norm = 1
     remark = """\
 This experiment is not the paper's. The *truth* knows each field's kernel, nugget and trend. `python -m benchmarks.base`
-compares the KrigingNP with exact Gaussian processes whose kernels are fitted to the same points. The PT-TNP, at which
-fits start, is trained on *windows as in fit* alone; the KrigingNP is not."""
-    models = (("krigingnp", "exact"), ("pttnp", "exact"))
+compares the KrigingNP with exact Gaussian processes whose kernels are fitted to the same points. The transformers, at
+which fits start, are trained on *windows as in fit* alone; the KrigingNP is not."""
+    models = (("krigingnp", "exact"), ("pttnp", "exact"), ("tnp", "exact"))
     setups = {  # noqa: RUF012
         "cpu": {
             "krigingnp": FamilySetup(Recipe(steps=14_000, batch_size=8, learning_rate=2e-3, clip_by="norm")),
-            "pttnp": _of_fit(8_000),
+            "pttnp": _of_fit("pttnp", WINDOWS, 8_000),
+            "tnp": _of_fit("tnp", DENSE, 8_000),
         },
         "paper": {
             "krigingnp": FamilySetup(Recipe(steps=100_000, batch_size=16, learning_rate=1e-3, clip_by="norm")),
-            "pttnp": _of_fit(100_000),
+            "pttnp": _of_fit("pttnp", WINDOWS, 100_000),
+            "tnp": _of_fit("tnp", DENSE, 100_000),
         },
     }
 
