@@ -219,8 +219,9 @@ BY_NORM = {"clip": 1.0, "clip_by": "norm"}
 FAST = {"learning_rate": 2e-3}
 MUON = {"optimiser": "muon"}
 MOVED = MUON | {"elsewhere": 0.5}
-ON_GRID = {"form": "perceiver", "pseudo_tokens": "grid", "pseudo_spacing": 0.25, "window": 7}
-COARSER = ON_GRID | {"pseudo_spacing": 0.33, "layers": 5}
+TOKENS = {"form": "perceiver", "pseudo_tokens": "grid", "pseudo_spacing": 0.25, "window": 7}
+ON_GRID = TOKENS | {"wavelengths": (0.2, 2.5)}
+"From a cell to some cells of it: pairs that see each other are that far apart, and longer waves would tell nothing."
 
 conv = Trial("era5-2d", "convcnp", "approx", UNET, FIXED)
 small = conv.but(options=CENTRED | {"margin": 0}, recipe={"batch_size": 4}, targets=None)
@@ -337,7 +338,7 @@ TRIALS |= {
     f"{experiment}/pttnp-{symmetry}: shipped{end}": shipped(experiment, symmetry, **options)
     for experiment in ("era5-2d", "smoke")
     for symmetry in SYMMETRIES
-    for end, options in (("", {}), (", grid", ON_GRID), (", coarser grid", COARSER))
+    for end, options in (("", {}), (", long waves on a grid", TOKENS), (", grid", ON_GRID))
 }
 
 if __name__ == "__main__":

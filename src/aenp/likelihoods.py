@@ -23,6 +23,8 @@ from aenp.checks import check_floating
 from aenp.configured import Configured
 from aenp.distributions import CensoredNormal, Contaminated, Mixture
 
+FAULTS = (1.0, 8.0, 64.0)
+"Sizes of faults in multiples of the usual one: on this scale the logarithm of their density falls ever more slowly."
 MARGIN = 0.05
 "How far a logistic curve reaches beyond the bounds of a quantity at either end, as a share of its own height."
 
@@ -89,14 +91,15 @@ class Normal(Likelihood):
 
 
 class Robust(Likelihood):
-    """(1 − ε) N(y; μ, σ²) + ε N(y; μ, σ² + φ²), for measurements: a share ε of them is faulty, and may be anything.
+    """(1 − ε) N(y; μ, σ²) + ε Σ_k w_k N(y; μ, σ² + φ_k²), for measurements, of which a share ε is faulty.
 
-    A Normal would have to be wide everywhere for the sake of a few stations whose values are far off. Moments and
-    samples are of measurements that are not faulty, densities and quantiles of all.
+    A Normal would have to be wide everywhere for the sake of a few stations whose values are far off. Most faults are
+    of a size φ, some of 8 φ and few of 64 φ, with w_k proportional to 1 / φ_k. Moments and samples are of measurements
+    that are not faulty, densities and quantiles of all.
 
     Args:
         share: the share ε of faulty measurements.
-        fault: the standard deviation φ of what is wrong with them, in the unit of the outputs.
+        fault: the standard deviation φ of what is wrong with most of them, in the unit of the outputs.
         min_scale: the smallest standard deviation σ of the others.
 
     Example:
@@ -119,8 +122,11 @@ class Robust(Likelihood):
 
     def distribution(self, raw: Float[Tensor, "batch points dim_y 2"]) -> Contaminated:
         mean, scale = raw[..., 0], self._scale(raw[..., 1])
-        scales = torch.stack([scale, (scale.square() + self.fault**2).sqrt()], dim=-1)
-        weights = raw.new_tensor([1 - self.share, self.share]).expand_as(scales)
+        sizes = raw.new_tensor(FAULTS)
+        scales = (scale.square().unsqueeze(-1) + (self.fault * sizes).square()).sqrt()
+        scales = torch.cat([scale.unsqueeze(-1), scales], dim=-1)
+        rarities = self.share / sizes / (1 / sizes).sum()
+        weights = torch.cat([rarities.new_tensor([1 - self.share]), rarities]).expand_as(scales)
         normals = TorchNormal(mean.unsqueeze(-1).expand_as(scales), scales, validate_args=False)
         return Contaminated(Categorical(weights, validate_args=False), normals, validate_args=False)
 

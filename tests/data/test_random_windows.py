@@ -58,3 +58,14 @@ def test_windows_are_of_both_kinds() -> None:
     assert 50 < sum(window.gridded for window in windows) < 150 and min(window.seen for window in windows) >= 1
     sides = [window.side for window in windows if not window.gridded]
     assert 2 <= min(sides) < 3 and 6 < max(sides) <= 8
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_is_between_none_and_all(share: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1; got"):
+        RandomWindows(share=share)
+
+
+def test_a_tiny_share_leaves_the_least_context() -> None:
+    rng = np.random.default_rng(0)
+    assert {RandomWindows(share=0.001).window(rng).seen for _ in range(50)} >= {1}

@@ -43,6 +43,7 @@ def test_up_to_a_given_share_of_the_observations_is_context() -> None:
     task = windows(share=0.9, extent=10.0).batch(40, 0, 0)
     shares = [seen / len(y) for _, y, seen in (points(task, which) for which in range(40))]
     assert 0.7 < max(shares) <= 0.9 and min(shares) < 0.2
+    assert len(windows(share=0.001, extent=10.0).batch(40, 0, 0)) == 40
 
 
 def test_with_time_an_observation_is_a_place_and_a_day() -> None:

@@ -271,6 +271,12 @@ def test_a_topography_of_any_name_is_the_covariate_elevation() -> None:
     missing = context.assign(elevation=np.nan)
     expected = model.predict(missing, missing, covariates=[sea.clip(min=0).rename("elevation")])
     xr.testing.assert_identical(model.predict(missing, missing, elevation=sea), expected)
+    of_field = fit(FIELD, "pttnp", steps=1, covariates=[sea.rename("elevation")])
+    same = [
+        of_field.predict(context, grid, **each)
+        for each in ({"covariates": [sea.rename("elevation")]}, {"elevation": sea})
+    ]
+    xr.testing.assert_identical(*same)
     assert model.suggest(context, grid, 1, elevation=TOPO).notna().all(axis=None)
     scores = model.validate(heights(TABLE).drop(columns="elevation"), tasks=1, elevation=TOPO).table
     assert scores.loc["model", ["rmse", "crps", "loglik"]].notna().all()
@@ -287,6 +293,8 @@ def test_a_field_fills_the_gaps_of_a_column_of_the_same_name() -> None:
 def test_what_is_no_covariate_raises(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="time is a coordinate, which models see by themselves; leave it out"):
         prepare(TABLE, "t2m", covariates=["time"])
+    with pytest.raises(ValueError, match="lat is a coordinate"):
+        prepare(TABLE.rename(columns={"latitude": "lat"}), "t2m", covariates=["lat"])
     TABLE.to_csv(tmp_path / "heights.csv")
     with pytest.raises(ValueError, match=r"heights\.csv is a table, where a field on a grid is needed; give that"):
         prepare(TABLE, "t2m", covariates=[tmp_path / "heights.csv"])
@@ -296,4 +304,4 @@ def test_what_types_forbid_raises_without_a_type_checker_too() -> None:
     with pytest.raises(ValueError, match=r"got a mapping\. Name fields with \.rename"):
         inspect.unwrap(as_list)({"topo": TOPO})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the given DataFrame is a table, where a field on a grid is needed"):
-        inspect.unwrap(open_dataset)(TABLE)  # type: ignore[arg-type]
+        inspect.unwrap(open_dataset)(inspect.unwrap(as_list)(TABLE)[0])  # type: ignore[arg-type]

@@ -66,3 +66,14 @@ def test_stacked_fields_are_points() -> None:
         pd.testing.assert_frame_equal(open_points(points), open_points(field))
         places = open_places(points, OBSERVED.drop(columns="time"), any_time=False)
         assert np.array_equal(places.coordinates["latitude"], points.lat) and set(places.labels) == {"lat", "lon"}
+
+
+def test_an_index_that_pandas_cannot_hold_is_no_obstacle() -> None:
+    """Of a curved grid, xarray's own for points."""
+    where = {
+        name: (("y", "x"), values)
+        for name, values in zip(("lat", "lon"), np.random.default_rng(0).random((2, 3, 4)), strict=True)
+    }
+    curved = xr.Dataset({"t2m": (("y", "x"), np.ones((3, 4)))}, where)
+    indexed = curved.set_xindex(("lat", "lon"), xr.indexes.NDPointIndex)
+    pd.testing.assert_frame_equal(open_points(indexed), open_points(curved))

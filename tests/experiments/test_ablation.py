@@ -268,3 +268,4 @@ def test_a_run_with_the_settings_of_a_shipped_model_is_that_model() -> None:
         {"symmetry": "none", "steps": 9},
     ):
         assert not ablation.is_shipped(RunConfig(**every | other))
+    assert not ablation.is_shipped(RunConfig("era5-2d", "pttnp", "approx", data="others"))

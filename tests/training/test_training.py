@@ -71,8 +71,8 @@ def test_model_and_logs_are_written(tmp_path: Path) -> None:
     assert list((tmp_path / "logs/tensorboard").glob("events*"))
 
 
-@pytest.mark.parametrize("stops", [False, True])
-def test_the_best_weights_are_kept_if_asked_for(stops: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [None, 2, 3])
+def test_the_best_weights_are_kept_if_asked_for(stop: int | None, tmp_path: Path) -> None:
     """Where the score on validation tasks falls, the model ends with those before, also if it was stopped then."""
     recipe = replace(RECIPE, steps=4, average=0.0, schedule="constant")
     early, last, best = small_model(), small_model(), small_model()
@@ -82,9 +82,9 @@ def test_the_best_weights_are_kept_if_asked_for(stops: bool, tmp_path: Path) -> 
     before, after = (model(task).mean.detach() for model in (early, last))
     behind = [replace(task, yt=before + 100 * (before - after))]  # from which training leads away
     kept: dict[str, Any] = {"validation": behind, "validate_every": 2, "keep_best": True}
-    if stops:
-        train(small_model(), SOURCE, replace(recipe, steps=3), tmp_path / "best", **kept)
-    train(best, SOURCE, recipe, tmp_path / "best", **kept, resume=stops)
+    if stop is not None:
+        train(small_model(), SOURCE, replace(recipe, steps=stop), tmp_path / "best", **kept)
+    train(best, SOURCE, recipe, tmp_path / "best", **kept, resume=stop is not None)
     assert equal(best, early) and not equal(last, early)
     assert equal(load(tmp_path / "best/model.safetensors"), early)
 

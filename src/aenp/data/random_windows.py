@@ -60,6 +60,10 @@ class RandomWindows:
     num_targets: int = 128
     share: float = 1 / 3
 
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ValueError(f"share is a part of the stations, between 0 and 1; got {self.share}")
+
     def batch(self, batch_size: int, index: int, seed: int) -> Task:
         """Batch number `index` of the stream `seed`, a function of these arguments alone; its windows are alike."""
         rng = np.random.default_rng((seed, index))
@@ -81,5 +85,6 @@ class RandomWindows:
         else:
             side, share = log_uniform(rng, *self.side), self.share
             points = int(min(STATIONS * (side / 2) ** 2, MOST_STATIONS) * log_uniform(rng, 0.1, 1.0))
-        seen = int(rng.integers(max(1, points // 100), int(share * points), endpoint=True))
+        least = max(1, points // 100)
+        seen = int(rng.integers(least, max(least, int(share * points)), endpoint=True))
         return Window(points == PATCH**2, side, seen)

@@ -116,8 +116,8 @@ class Windows:
         else:
             raise ValueError(f"no window of {self.extent} holds {self.min_points} observations; make `extent` larger")
         order, points = rng.permutation(len(time)), min(len(time), self.max_points)
-        most = int(largest_share(self.kinds, self.share) * points)
-        seen = int(rng.integers(max(1, points // 100), max(1, most), endpoint=True))
+        least, most = max(1, points // 100), int(largest_share(self.kinds, self.share) * points)
+        seen = int(rng.integers(least, max(least, most), endpoint=True))
         if kind:
             order = order[:points]
             order = order[context_first(rng, kind[0][order], self.kinds, seen)]

@@ -83,7 +83,7 @@ def as_list(given: FieldLike | Sequence[FieldLike]) -> list[FieldLike]:
     """The given covariates; a single one need not be in a list."""
     if isinstance(given, Mapping) and not isinstance(given, xr.Dataset):
         raise ValueError("covariates are a list of fields, files and names; got a mapping. Name fields with .rename")
-    single = isinstance(given, str | os.PathLike | xr.Dataset | xr.DataArray)
+    single = isinstance(given, str | os.PathLike | xr.Dataset | xr.DataArray | pd.DataFrame)
     return [given] if single else list(given)  # type: ignore[list-item,arg-type]
 
 
@@ -94,7 +94,7 @@ def open_layers(
 ) -> dict[str, Layer]:
     """The variables of the given fields, files and data sets by their names: those that are needed, or else all.
 
-    If `elevation` is needed and not among them, it is that of the topography, with zero at sea.
+    If `elevation` is needed and not among them, it is that of the topography. Either way it is zero at sea.
     """
     names = None if needed is None else [each.name for each in needed]
     layers: dict[str, Layer] = {}
@@ -105,10 +105,14 @@ def open_layers(
                 raise ValueError(
                     f"{where}: covariates need names of their own, but this one is {name}; name it with .rename"
                 )
-            layers[name] = Layer(open_gridded(source, name), where)
+            layers[name] = _layer(name, open_gridded(source, name), where)
     if topography is not None and "elevation" in (names or ()) and "elevation" not in layers:
-        layers["elevation"] = Layer(open_gridded(topography).clip(min=0.0, keep_attrs=True), describe(topography))
+        layers["elevation"] = _layer("elevation", open_gridded(topography), describe(topography))
     return layers
+
+
+def _layer(name: str, field: xr.DataArray, where: str) -> Layer:
+    return Layer(field.clip(min=0.0, keep_attrs=True) if name == "elevation" else field, where)
 
 
 def columns_and_layers(
@@ -117,14 +121,14 @@ def columns_and_layers(
     """The names of covariates that are columns of the data, and those that are fields, some of them in the data."""
     every = as_list(given)
     names = [each for each in every if isinstance(each, str) and not Path(each).suffix and not Path(each).exists()]
-    if places := [name for name in names if name.lower() in DIMS]:
+    if places := [name for name in names if any(name.lower() in NAMES[kind] for kind in DIMS)]:
         raise ValueError(f"{places[0]} is a coordinate, which models see by themselves; leave it out of the covariates")
     layers = open_layers([each for each in every if not (isinstance(each, str) and each in names)])
     if is_scattered:
         columns = ("elevation" if name.lower() in NAMES["elevation"] else name for name in names)
         return list(dict.fromkeys(columns)), layers
     for name in names:
-        layers[name] = Layer(open_gridded(data, name), describe(data))  # type: ignore[arg-type]
+        layers[name] = _layer(name, open_gridded(data, name), describe(data))  # type: ignore[arg-type]
     return [], layers
 
 

@@ -16,6 +16,7 @@ from cf_units import Unit, suppress_errors  # type: ignore[import-untyped]
 from cf_xarray.criteria import coordinate_criteria
 from jaxtyping import Bool
 from numpy import ndarray
+from xarray.indexes import PandasMultiIndex
 
 from aenp.checks import LIMIT
 
@@ -66,7 +67,7 @@ def open_dataset(source: FieldLike) -> xr.Dataset:
     if isinstance(source, xr.DataArray):
         source = source.to_dataset(name="value" if source.name is None else source.name)
     if isinstance(source, xr.Dataset):
-        return source.reset_index([d for d in source.dims if isinstance(source.indexes.get(d), pd.MultiIndex)])
+        return source.reset_index([d for d in source.dims if isinstance(source.xindexes.get(d), PandasMultiIndex)])
     is_file = isinstance(source, str | os.PathLike)
     if is_file and not Path(source).exists():
         raise FileNotFoundError(f"{source} does not exist")

@@ -169,7 +169,8 @@ def is_shipped(config: RunConfig) -> bool:
     """Whether a run with these settings has made the shipped model, so that it need not be trained again."""
     facts = shipped().get(f"{config.experiment}/{config.name}")
     as_shipped = {"experiment", "model", "symmetry", "data", "threads"} >= config.changed().keys()
-    if facts is None or not as_shipped or facts["seed"] != config.seed:
+    needs_data = experiment_class(config.experiment).needs_data  # which may be others than those of the shipped model
+    if facts is None or needs_data or not as_shipped or facts["seed"] != config.seed:
         return False
     ours, theirs = config.recipe(), Recipe(**facts["recipe"])
     if config.symmetry != "approx":  # without fixed inputs there is no other part to train first

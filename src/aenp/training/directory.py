@@ -60,7 +60,7 @@ def read_checkpoint(checkpoint: Path) -> dict[str, Any]:
         steps, seconds = state["steps"], state["seconds"]
         if type(steps) is not int or steps < 0 or state["global_step"] != steps or not 0 <= seconds < math.inf:
             raise ValueError(f"it records {steps} steps in {seconds} seconds")
-        if not state["best_score"] < math.inf:
+        if not state.setdefault("best_score", -math.inf) < math.inf:
             raise ValueError(f"it records a score of {state['best_score']}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{checkpoint} is not a checkpoint of aenp: {error}") from None

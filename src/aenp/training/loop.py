@@ -113,6 +113,8 @@ class Loop(LightningModule):
     def on_train_start(self) -> None:
         self.started = time.monotonic() - self.seconds
         self.saved = self.seconds
+        if self.best is not None and self.steps and self.steps % int(self.trainer.val_check_interval) == 0:
+            self._keep_if_best(self._score())  # a checkpoint is written before the validation of its step
         if _in_main_thread():
             signal.signal(signal.SIGTERM, self.ask_to_stop)  # in place of Lightning's, which stops without saving
 
@@ -166,17 +168,23 @@ class Loop(LightningModule):
     def on_validation_epoch_end(self) -> None:
         value = self.trainer.callback_metrics["validation_loglik"].item()
         self.progress.validated(self.steps, value)
+        self._keep_if_best(value)
+
+    def _keep_if_best(self, value: float) -> None:
         if self.best is not None and value > self.best_score and self.share >= self.recipe.exact_first:
             self.best.load_state_dict(self.averaged.state_dict())
             self.best_score = value
 
     @torch.no_grad()
+    def _score(self) -> float:
+        """The mean over the validation tasks."""
+        return torch.cat([loglik(self.averaged.eval(), task.to(self.device)) for task in self.validation]).mean().item()
+
     def result(self) -> NeuralProcess:
         """The averaged model, or an earlier one if that was better on the validation tasks and is to be kept."""
-        if self.best is None or self.best_score == -math.inf:
+        if self.best is None or self.best_score == -math.inf or self._score() >= self.best_score:
             return self.averaged
-        last = torch.cat([loglik(self.averaged.eval(), task) for task in self.validation]).mean().item()
-        return self.averaged if last >= self.best_score else self.best
+        return self.best
 
     def save(self) -> None:
         """Writes the state of the run, which appears under its name only once it is complete."""
