@@ -43,7 +43,7 @@ FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "pytest",
-        "aenp.earth.commands",
+        "aenp.earth.training_commands",
         "aenp.earth.maps",
         "aenp.experiments.commands",
         "aenp.experiments.smoke.advection",
