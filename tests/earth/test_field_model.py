@@ -299,6 +299,8 @@ def test_outside_the_training_box_there_is_no_local_effect(model: FieldModel) ->
     table = stations().assign(lat=lambda t: t["lat"] - 72, lon=lambda t: t["lon"] + 102)
     result = model.predict(table, far)
     assert not result["in_domain"].any() and (result["local_effect"] == 0).all()
+    widened = FieldModel(model.process, model.frame, spread=1.3).eval()
+    assert (widened.predict(table, far)["local_effect"] == 0).all()
     assert model.predict(stations(), GRID)["in_domain"].all()
 
 

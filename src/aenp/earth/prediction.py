@@ -219,7 +219,7 @@ class Predictor:
             sampled, sample_unit = self.process.normalise(grown)
             samples = self.process.encode(sampled)
         state = equivariant = self.process.encode(seen)
-        if self.process.fixed_inputs is not None:
+        if self.process.fixed_inputs is not None and self.process.fixed_inputs.strength:
             with self.process.equivariant():
                 equivariant = self.process.encode(seen)
         return Encoded(state, equivariant, unit, samples, sample_unit, level[0])
@@ -248,7 +248,7 @@ class Predictor:
         )
         for tile, rows in context.tiles.nearest(x):
             encoded = self._remembered(0, tile, context)
-            prediction = self._distribution(encoded, at_places(x[rows], known[rows]))
+            prediction = self._distribution(encoded.state, encoded.unit, at_places(x[rows], known[rows]))
             yield rows, in_unit(prediction, encoded.level[number], torch.ones(())) if self.centred else prediction
 
     def stds(self, contexts: Sequence[Context], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
@@ -279,8 +279,8 @@ class Predictor:
             every = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
         return torch.cat([widened(each, self.spread).stddev for each in every], dim=1)[..., 0].numpy()
 
-    def _distribution(self, encoded: Encoded, at: tuple[Tensor, ...]) -> Distribution:
-        return widened(self.process.likelihood(self.process.decode(encoded.state, *at), encoded.unit), self.spread)
+    def _distribution(self, state: Any, unit: Unit | None, at: tuple[Tensor, ...]) -> Distribution:
+        return widened(self.process.likelihood(self.process.decode(state, *at), unit), self.spread)
 
     def _values(
         self, encoded: Encoded, x: Float[ndarray, "points dim_x"], coordinates: Mapping[str, ndarray]
@@ -297,11 +297,11 @@ class Predictor:
     def _of_variable(self, encoded: Encoded, at: tuple[Tensor, ...]) -> dict[str, Float[Tensor, "labels points 1"]]:
         """The outputs of one variable, in the model's unit."""
         decode, likelihood, outputs = self.process.decode, self.process.likelihood, self.outputs
-        prediction = self._distribution(encoded, at)
+        prediction = self._distribution(encoded.state, encoded.unit, at)
         mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
-                equivariant = likelihood(decode(encoded.equivariant, *at), encoded.unit).mean
+                equivariant = self._distribution(encoded.equivariant, encoded.unit, at).mean
         values = {
             "mean": mean,
             "std": prediction.stddev,
