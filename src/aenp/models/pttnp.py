@@ -58,7 +58,7 @@ class PTTNP(Transformer):
         dim_y: output dimension.
         symmetry: `none`, or `exact` for translation equivariance.
         attention: how an equivariant model weighs pairs: `mlp` or `spectral`, as for `TNP`.
-        wavelengths: of a spectral attention, as for `TNP`.
+        wavelengths: of a spectral attention, as for `TNP`; with a grid, from one `pseudo_spacing` to some of them.
         form: `induced`, which the paper trained, or `perceiver`.
         pseudo_tokens: number M of pseudo-tokens, or `grid`, with spectral attention in the perceiver form.
         pseudo_spread: standard deviation of the initial v_{m,0}, in units of x: about half the extent of a context.
