@@ -177,7 +177,7 @@ def test_unseen_places_are_scored_beside_those_in_training(tmp_path: Path) -> No
     """A run replaces that of the same name."""
     tiny.stations().to_netcdf(tmp_path / tiny.STATIONS)
     for _ in range(2):
-        unseen_places.main(tmp_path, 1e-4, "toy", "tnp", tasks=2, out=tmp_path)
+        unseen_places.main(tmp_path, 1e-3, "toy", "tnp", tasks=2, out=tmp_path)
     rows = table((tmp_path / "unseen_places.md").read_text(), "run")
     parts = ["model", "equivariant part", "kriging"]
     assert [row[2:5] for row in rows] == [["0", where, part] for where in ("in training", "left out") for part in parts]
@@ -198,7 +198,7 @@ def test_stations_left_out_are_never_context(tmp_path: Path, monkeypatch: pytest
         return validate(model, observed, *rest, **options)
 
     monkeypatch.setattr(FieldModel, "validate", shown_to_model)
-    unseen_places.main(tmp_path, 1e-4, "toy", "tnp", tasks=2, out=tmp_path)
+    unseen_places.main(tmp_path, 1e-3, "toy", "tnp", tasks=2, out=tmp_path)
     known, both = (set(map(tuple, table[unseen_places.PLACE].to_numpy())) for table, *_ in shown)
     assert both - known == set(map(tuple, shown[1][1][unseen_places.PLACE].to_numpy()))
     assert not any(

@@ -192,7 +192,7 @@ def test_rain_is_never_negative() -> None:
 def test_rain_has_a_better_crps_than_with_a_normal_after_as_many_steps() -> None:
     scores = {}
     for likelihood in ("normal", "precipitation"):
-        process = fit(rain(), "tnp", steps=20, likelihood=likelihood).process
+        process = fit(rain(), "tnp", steps=20, likelihood=likelihood, start="nothing").process
         tasks = prepare(rain(), likelihood=likelihood).validation
         with torch.no_grad():
             scores[likelihood] = torch.stack([crps(process(task), task.yt).mean() for task in tasks]).mean()
