@@ -63,7 +63,9 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
-    """The model that was saved at `path`, a `NeuralProcess` or a `FieldModel`, in evaluation mode.
+    """The model that was saved at `path`, or in a run's directory, a `NeuralProcess` or a `FieldModel`.
+
+    It is in evaluation mode.
 
     The file cannot run code, and a file that describes a larger model than it holds is refused before that model takes
     any memory. On the same machine, with the same number of threads and the same versions, the model predicts bit for
@@ -88,6 +90,8 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
 def load_as(kind: type[Model], path: str | os.PathLike[str], device: str = "cpu") -> Model:
     """As `load`, for a saved object of this kind."""
     path = Path(path)
+    if path.is_dir():
+        path = path / "model.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"no saved model at {path}")
     try:

@@ -1,5 +1,7 @@
 """Anomalies: what is usual at a place comes from its climatology, and a model learns what differs from it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +78,8 @@ def test_predictions_are_those_of_the_process_in_units_of_the_climatology(model:
 
 def test_the_climatology_is_saved_with_the_model(model: FieldModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model.safetensors")
+    new_process = f"import aenp; aenp.load({str(tmp_path)!r})"  # which has not imported what fitting has
+    subprocess.run([sys.executable, "-c", new_process], check=True)
     loaded = FieldModel.load(tmp_path / "model.safetensors")
     some = FIELD[-1:].to_dataframe().sample(20, random_state=0).reset_index()
     assert np.allclose(loaded.predict(some, FIELD[-1:])["mean"], model.predict(some, FIELD[-1:])["mean"])

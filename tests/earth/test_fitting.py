@@ -101,8 +101,9 @@ def test_a_run_resumes_only_with_the_same_model_and_data(tmp_path: Path) -> None
     fit(field(), steps=1, out=tmp_path)
     with pytest.raises(ValueError, match="was fitted to other data"):
         fit(field() + 1, steps=2, out=tmp_path, resume=True)
-    with pytest.raises(ValueError, match="belongs to another model"):
-        fit(field(), "pttnp", steps=2, out=tmp_path, resume=True)
+    for name, other in {"family": "pttnp", "likelihood": "robust", "seed": 3}.items():
+        with pytest.raises(ValueError, match=f"has {name}=.*; it cannot be resumed with {name}={other!r}"):
+            fit(field(), steps=2, out=tmp_path, resume=True, **{name: other})
     assert fit(field(), steps=2, out=tmp_path, resume=True).frame.variables[0].name == "t2m"
 
 

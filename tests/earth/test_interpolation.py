@@ -144,3 +144,27 @@ def test_a_command_that_would_write_nothing_ends_with_an_error(
     with pytest.raises(SystemExit, match="2"):
         call("interpolate", tmp_path / "stations.csv")
     assert "nothing to write; give --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("longitude", [3.117, -3.117, 0.0, 179.999])
+def test_stations_on_one_meridian_have_an_arc_without_width(longitude: float) -> None:
+    west, east = arc(np.array([longitude, longitude]))
+    assert west == east == pytest.approx(longitude)
+
+
+@pytest.mark.filterwarnings("ignore")  # of a globe that is not flat, and of different values
+def test_the_default_grid_goes_around_the_globe_once() -> None:
+    everywhere = pd.DataFrame({"latitude": 0.0, "longitude": np.arange(-180.0, 180.0, 5), "t2m": 280.0})
+    longitude = aenp.interpolate(everywhere)["longitude"].values
+    assert 340 < np.ptp(longitude) < 360
+
+
+@pytest.mark.filterwarnings("ignore:.*different values")
+def test_elevations_do_not_tell_places_apart() -> None:
+    """Two values of a place become their mean, with a column of elevations or without."""
+    twice = pd.concat([stations(20), stations(20, noise=1.0)[:5]], ignore_index=True)
+    twice["latitude"], twice["longitude"] = (
+        np.r_[twice[name][:20], twice[name][:5]] for name in ("latitude", "longitude")
+    )
+    plain = aenp.interpolate(twice, "41,49,1,9,2")
+    xr.testing.assert_allclose(aenp.interpolate(twice.assign(elevation=np.arange(25.0)), "41,49,1,9,2"), plain)

@@ -30,7 +30,8 @@ def draw_validation(validation: "Validation", file: Path) -> Path:
         axis.scatter(table[name], rows, c=colours, zorder=3)
         axis.set_yticks(rows, table.index if name == "rmse" else [])
         axis.invert_yaxis()
-        axis.set(title=name.upper(), xlabel=f"{name.upper()} [{validation.units or '1'}], ± 2 standard errors")
+        units = validation.units and f" [{validation.units}]"
+        axis.set(title=name.upper(), xlabel=f"{name.upper()}{units}, ± 2 standard errors")
         axis.grid(axis="x", color="0.9")
         axis.set_axisbelow(True)
     shown = {name: colour for name, colour in zip(table.index, colours, strict=True) if colour != "0.45"}

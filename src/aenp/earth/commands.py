@@ -55,7 +55,7 @@ def interpolate(
         plot: a map to draw, such as map.png.
         coast: a file with topography or a land–sea mask, for coastlines on that map.
         quantiles: probabilities of quantiles to predict, such as 0.05 0.5 0.95.
-        samples: number of coherent samples, plausible fields, to draw.
+        samples: number of coherent samples to draw: plausible fields, without the noise of single observations.
         seed: random seed of the samples.
     """
     if out is None and plot is None:
@@ -108,7 +108,7 @@ def predict(
         plot: a map to draw, such as map.png; by default none.
         coast: a file with topography or a land–sea mask, for coastlines on the map that --plot draws.
         quantiles: probabilities of quantiles to predict, such as 0.05 0.5 0.95.
-        samples: number of coherent samples, plausible fields, to draw.
+        samples: number of coherent samples to draw: plausible fields, without the noise of single observations.
         seed: random seed of the samples.
         covariates: files of the model's covariates, where context or target have no column or variable of that name.
     """

@@ -213,7 +213,7 @@ def lacking(
     if name not in layers:
         return ValueError(
             f"the covariate {name} is not known at {place} of {where}; add a column or coordinate {name}, or give a "
-            "field of it in `covariates`"
+            f"field of that name in `covariates`" + (", or a topography as `elevation`" if name == "elevation" else "")
         )
     return ValueError(
         f"the covariate {name} of {layers[name].where} has no value at {place}, which is needed for {where}; give a "

@@ -144,8 +144,9 @@ class FieldModel(Configured, nn.Module):
             covariates: fields or files of the model's covariates, from which it takes those that context or target do
                 not have as a column or coordinate of the same name.
         """
-        if not all(0 < each < 1 for each in quantiles) or len(set(quantiles)) < len(quantiles):
-            raise ValueError(f"quantiles must be different probabilities between 0 and 1; got {tuple(quantiles)}")
+        given = np.asarray(quantiles)
+        if given.ndim != 1 or not all((given > 0) & (given < 1)) or len(np.unique(given)) < len(given):
+            raise ValueError(f"quantiles must be a list of different probabilities between 0 and 1; got {quantiles}")
         if samples < 0:
             raise ValueError(f"samples must not be negative; got {samples}")
         observed = self.observed(context, variable, elevation, covariates)

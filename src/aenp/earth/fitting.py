@@ -207,7 +207,7 @@ def fit_in(
         )
     process = _model(family, options.symmetry, own, options.seed, LIKELIHOODS[likelihood]())
     if resume:
-        start = recorded(out, None if former is None else former.start)
+        start = recorded(out, asdict(options), None if former is None else former.start)
     else:
         start = None if options.start == "nothing" else start_at_base(process)
         if start is None and options.start != "nothing":

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
 from aenp.data.kinds import one_hot
-from aenp.earth.reference import Given, Reference
+from aenp.earth.climatology import Climatology
+from aenp.earth.reference import Given
 from aenp.earth.sources import EPOCH, TOLERANCE
 
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
@@ -174,7 +175,7 @@ class Frame(Configured):
         variables: Sequence[Variable],
         period: Sequence[str] | None = None,
         covariates: Sequence[Covariate] = (),
-        reference: Reference | None = None,
+        reference: Climatology | Given | None = None,
     ) -> None:
         self.period = None if period is None else tuple(period)
         self.axes, self.variables = {axis.name: axis for axis in axes}, list(variables)
@@ -200,7 +201,7 @@ class Frame(Configured):
             raise ValueError(f"the given {reference.name} must be one of the covariates; add it to them")
         self.reference = reference
 
-    def relative_to(self, reference: Reference) -> "Frame":
+    def relative_to(self, reference: Climatology | Given) -> "Frame":
         """The same frame for deviations from what is expected."""
         return Frame(list(self.axes.values()), self.variables, self.period, self.covariates, reference)
 

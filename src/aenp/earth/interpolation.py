@@ -14,7 +14,8 @@ from numpy import ndarray
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.places import PlacesLike
-from aenp.earth.points import PointsLike, open_points
+from aenp.earth.points import PointsLike, each_once, open_points
+from aenp.earth.sources import describe
 from aenp.models.krigingnp import is_constant
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained
@@ -70,6 +71,8 @@ def interpolate(
         ({'latitude': 8, 'longitude': 10}, ['in_domain', 'mean', 'std'])
     """
     observed = open_points(context, variable)
+    if "elevation" in observed:  # which tells the base model nothing, nor places apart
+        observed = each_once(observed.drop(columns="elevation"), describe(context))
     for doubt in doubts(observed):
         warnings.warn(doubt, stacklevel=2)
     model = around(observed)
@@ -97,7 +100,8 @@ def arc(longitude: Float[ndarray, " points"]) -> tuple[float, float]:
     turned = np.unique(longitude % 360)
     gaps = np.diff(turned, append=turned[0] + 360)
     west = turned[(gaps.argmax() + 1) % len(turned)]
-    return float((west + 180) % 360 - 180), float((west + 180) % 360 - 180 + 360 - gaps.max())
+    first = float((west + 180) % 360 - 180)
+    return first, first + max(0.0, float(360 - gaps.max()))
 
 
 def grid_over(frame: Frame) -> dict[str, Float[ndarray, " axis"]]:
@@ -107,9 +111,13 @@ def grid_over(frame: Frame) -> dict[str, Float[ndarray, " axis"]]:
     grid = {}
     for name, axis in frame.axes.items():
         middle, half = (axis.low + axis.high) / 2, 0.55 * axis.unit * sides[name]
-        most = 90.0 if name == "latitude" else math.inf
-        ends = max(middle - half, -most), min(middle + half, most)
-        grid[name] = np.linspace(*ends, max(2, round(sides[name] / step)))
+        count = max(2, round(sides[name] / step))
+        if name == "latitude":
+            ends = max(middle - half, -90.0), min(middle + half, 90.0)
+        else:
+            half = min(half, 180.0 * (1 - 1 / count))  # around the globe, the last cell is beside the first
+            ends = middle - half, middle + half
+        grid[name] = np.linspace(*ends, count)
     return grid
 
 

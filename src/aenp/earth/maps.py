@@ -152,7 +152,10 @@ def _near(longitude: ndarray, middle: float) -> ndarray:
 
 def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]:
     values = np.concatenate([prediction[name].values.ravel() for name in names if name in prediction])
-    return float(np.nanmin(values)), float(np.nanmax(values))
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    return (
+        (low, high) if low < high else (low - 0.5, high + 0.5)
+    )  # of equal ends, dots and cells make different colours
 
 
 def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:

@@ -94,7 +94,7 @@ def open_points(
             chosen = chosen[inside(name, chosen[name].to_numpy(), region, period)]
     if chosen.empty:
         raise no_data(where, region, period, {name: table[name] for name in table if name not in (*beside, "value")})
-    return _each_once(chosen.reset_index(drop=True), where)
+    return each_once(chosen.reset_index(drop=True), where)
 
 
 def joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -117,7 +117,7 @@ def check_units(source: PointsLike, names: Sequence[str]) -> None:
         )
 
 
-def _each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
+def each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
     """One row for each time and place, with the mean of its values; if these differ, a warning says so."""
     keys = [name for name in table if name != "value"]
     if not table.duplicated(keys).any():

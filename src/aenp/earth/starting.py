@@ -58,15 +58,22 @@ def record(out: str | os.PathLike[str], settings: dict[str, Any], start: str | N
         file.write_text(json.dumps({"settings": settings, "start": start}, indent=1, default=str) + "\n")
 
 
-def recorded(out: str | os.PathLike[str], otherwise: str | None) -> str | None:
-    """The base model that the run in a directory was started at, None if it was none; `otherwise` without a record."""
+def recorded(out: str | os.PathLike[str], settings: dict[str, Any], otherwise: str | None) -> str | None:
+    """The base model that the run in a directory was started at, None if it was none; `otherwise` without a record.
+
+    An error if the run was asked for with other settings, but for its length and its start, which is over.
+    """
     file = Path(out) / RUN
     if not file.exists():
         return otherwise
     try:
-        start = json.loads(file.read_text())["start"]
+        content = json.loads(file.read_text())
+        start, known = content["start"], dict(content["settings"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        start = False
+        start, known = False, {}
     if not isinstance(start, str | None):
         raise ValueError(f"{file} does not tell where the run started; delete it, and the model beside it tells")
+    for name, value in json.loads(json.dumps(settings, default=str)).items():
+        if name not in ("minutes", "steps", "start") and name in known and known[name] != value:
+            raise ValueError(f"the run in {out} has {name}={known[name]!r}; it cannot be resumed with {name}={value!r}")
     return start

@@ -148,7 +148,8 @@ class Validation:
         shown = pd.DataFrame(index=self.table.index.rename(None))
         for name in METRICS:
             shown[name] = list(map(_with_error, self.table[name], self.table[f"{name}_se"]))
-        title = f"{self.variable} [{self.units or '1'}]: {targets} targets at {times} times, with standard errors"
+        units = self.units and f" [{self.units}]"
+        title = f"{self.variable}{units}: {targets} targets at {times} times, with standard errors"
         return "\n".join([title, shown.to_string(), *filter(None, [self.note, self._advice]), self.verdict])
 
     @cached_property
