@@ -153,9 +153,8 @@ def _near(longitude: ndarray, middle: float) -> ndarray:
 def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]:
     values = np.concatenate([prediction[name].values.ravel() for name in names if name in prediction])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    return (
-        (low, high) if low < high else (low - 0.5, high + 0.5)
-    )  # of equal ends, dots and cells make different colours
+    # With equal ends, dots and cells of one value would have different colours.
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
 def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
