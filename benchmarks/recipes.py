@@ -1,20 +1,20 @@
 """What each recipe learns in the same time on one core: `python -m benchmarks.recipes --data DIR --minutes 4`.
 
-Every trial trains one model of an experiment from the same seed for the same time and scores it on the experiment's
-validation tasks, never on its test tasks. Results are kept in `recipes.json` beside this file and shown in
-`recipes.md`; trials that are there already, for as many minutes and the same seed, are not run again.
+Every trial trains one model of an experiment from the same seed for as many steps as fit into the same time, and is
+scored on the experiment's validation tasks, never on its test tasks. Results are kept in `recipes.json` beside this
+file and shown in `recipes.md`; trials that are there already, for as many minutes and the same seed, are not run again.
 """
 
-import copy
 import datetime
+import itertools
 import json
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import tyro
@@ -24,6 +24,7 @@ from aenp.data import GibbsTasks, TaskSource
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.experiments import experiment_class
+from aenp.experiments.experiment import Experiment
 from aenp.experiments.plane import GRID, SMALL_PTTNP
 from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Normal, NormalMixture
@@ -31,6 +32,7 @@ from aenp.models import make
 from aenp.process import NeuralProcess, Symmetry
 from aenp.training import Recipe, loop, train
 from aenp.training.memory import reuse_memory
+from benchmarks.measure import interleaved_times
 from benchmarks.soap import with_soap
 
 HERE = Path(__file__).parent
@@ -81,10 +83,18 @@ def shipped(experiment: str, symmetry: Symmetry, **options: Any) -> Trial:
     )
 
 
-def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -> dict[str, Any]:
-    """Trains the trial's model and scores it, with its fixed inputs and without, task by task."""
+class Prepared(NamedTuple):
+    """What a trial trains."""
+
+    experiment: Experiment
+    model: NeuralProcess
+    source: TaskSource
+    recipe: Recipe
+
+
+def prepare(trial: Trial, seed: int, data: Path | None) -> Prepared:
+    """The trial's model before its training, on one thread."""
     torch.set_num_threads(1)
-    reuse_memory()
     declared = experiment_class(trial.experiment)
     experiment = declared(data if declared.needs_data else None)
     torch.manual_seed(seed)
@@ -96,12 +106,17 @@ def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -
     source = experiment.source()
     if hasattr(source, "num_targets"):
         source = replace(source, num_targets=trial.targets)  # type: ignore[type-var]
-    recipe = Recipe(steps=1, **trial.recipe)
     if trial.soap:
         loop.make_optimiser = with_soap(loop.make_optimiser)
-    recipe = replace(recipe, steps=round(60 * minutes / step_seconds(model, source, recipe)))
+    return Prepared(experiment, model, source, Recipe(steps=1, **trial.recipe))
+
+
+def run(name: str, trial: Trial, steps: int, minutes: float, seed: int, data: Path | None) -> dict[str, Any]:
+    """Trains the trial's model and scores it, with its fixed inputs and without, task by task."""
+    reuse_memory()
+    experiment, model, source, recipe = prepare(trial, seed, data)
     with tempfile.TemporaryDirectory() as out:
-        train(model, source, recipe, out, seed=seed)
+        train(model, source, replace(recipe, steps=steps), out, seed=seed)
     tasks, _ = experiment.validation()
     with torch.no_grad():
         scores = {"full": torch.cat([aenp.loglik(model, task) for task in tasks])}
@@ -113,24 +128,33 @@ def run(name: str, trial: Trial, minutes: float, seed: int, data: Path | None) -
         "trial": name,
         "minutes": minutes,
         "seed": seed,
-        "steps": recipe.steps,
+        "steps": steps,
         "day": str(datetime.date.today()),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **{key: [round(value, 5) for value in values.double().tolist()] for key, values in scores.items()},
     }
 
 
-def step_seconds(model: NeuralProcess, source: TaskSource, recipe: Recipe, steps: int = 20) -> float:
-    """The CPU time of one step of training, which does not depend on what else the machine does."""
-    model = copy.deepcopy(model)
-    optimiser = loop.make_optimiser(model, replace(recipe, learning_rate=1e-9), fused=True)
-    for step in range(-3, steps):
-        if step == 0:
-            start = time.process_time()
-        optimiser.zero_grad()
-        (-aenp.loglik(model, source.batch(recipe.batch_size, step + 3, seed=0)).mean()).backward()
-        optimiser.step()
-    return (time.process_time() - start) / steps
+def step_seconds(trials: Mapping[str, Trial], seed: int, data: Path | None) -> dict[str, float]:
+    """The CPU time of a step of each trial; they take turns, so that other load on the machine affects them alike."""
+    original = loop.make_optimiser
+
+    def step_of(trial: Trial) -> Callable[[], None]:
+        _, model, source, recipe = prepare(trial, seed, data)
+        optimiser = loop.make_optimiser(model, replace(recipe, learning_rate=1e-9), fused=True)
+        loop.make_optimiser = original
+        number = itertools.count()
+
+        def step() -> None:
+            optimiser.zero_grad()
+            (-aenp.loglik(model, source.batch(recipe.batch_size, next(number), seed=0)).mean()).backward()
+            optimiser.step()
+
+        return step
+
+    reuse_memory()
+    steps = {name: step_of(trial) for name, trial in trials.items()}
+    return interleaved_times(steps, 15.0 * len(steps), time.process_time)
 
 
 def main(
@@ -151,15 +175,15 @@ def main(
         jobs: how many at a time.
         out: directory for `recipes.json` and `recipes.md`.
     """
-    chosen = [name for name in TRIALS if not names or name.startswith(names)]
     file = out / "recipes.json"
     results = json.loads(file.read_text()) if file.exists() else []
-    done = {(result["trial"], result["minutes"], result["seed"]) for result in results}
+    done = {result["trial"] for result in results if (result["minutes"], result["seed"]) == (minutes, seed)}
+    chosen = {name: each for name, each in TRIALS.items() if (not names or name.startswith(names)) and name not in done}
+    seconds = step_seconds(chosen, seed, data) if chosen else {}
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
         running = [
-            pool.apply_async(run, (name, TRIALS[name], minutes, seed, data))
-            for name in chosen
-            if (name, minutes, seed) not in done
+            pool.apply_async(run, (name, trial, round(60 * minutes / seconds[name]), minutes, seed, data))
+            for name, trial in chosen.items()
         ]
         for each in running:
             results.append(each.get())

@@ -72,7 +72,7 @@ def test_recipes_are_compared_on_validation_tasks(tmp_path: Path, monkeypatch: p
     toy = recipes.Trial("gp", "tnp", "approx", options, {"num": 4, "width": 4}, {"batch_size": 2})
     trials = {"gp/tnp-approx: toy": toy, "gp/tnp-exact: toy": toy.but(symmetry="exact", recipe={"optimiser": "muon"})}
     monkeypatch.setattr(recipes, "TRIALS", trials)
-    monkeypatch.setattr(recipes, "step_seconds", lambda *_: 2.0)
+    monkeypatch.setattr(recipes, "step_seconds", lambda trials, *_: dict.fromkeys(trials, 2.0))
     monkeypatch.setattr(recipes.multiprocessing, "get_context", lambda _: SimpleNamespace(Pool=InProcess))
     recipes.main(("gp/tnp-approx",), minutes=0.1, out=tmp_path)
     first = json.loads((tmp_path / "recipes.json").read_text())
