@@ -251,3 +251,11 @@ def widened(distribution: Distribution, factor: float) -> Distribution:
     if factor == 1:
         return distribution
     return in_unit(distribution, (1 - factor) * distribution.mean, torch.tensor(factor))
+
+
+def blurred(distribution: Distribution, std: Tensor) -> Distribution:
+    """The distribution of y + e, for y from Normals or a mixture of them and an error e ~ N(0, std²)."""
+    if isinstance(distribution, Mixture):
+        components = blurred(distribution.component_distribution, std.unsqueeze(-1))
+        return type(distribution)(distribution.mixture_distribution, components, validate_args=False)
+    return TorchNormal(distribution.mean, torch.hypot(distribution.stddev, std), validate_args=False)

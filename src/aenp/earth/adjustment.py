@@ -1,7 +1,7 @@
 """Adjustment: how far local effects can be trusted, and how wide intervals must be, at places left out of training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from aenp.evaluation.scores import Score
-from aenp.likelihoods import widened
+from aenp.likelihoods import blurred, widened
 from aenp.process import NeuralProcess
 from aenp.task import Task
 
@@ -49,10 +49,15 @@ class Adjustment:
         return f"local effects are worth {worth}" + (f", at {self.strength:g} of their strength" * (self.strength < 1))
 
 
-def adjust(model: NeuralProcess, tasks: Sequence[Task]) -> Adjustment:
+def adjust(
+    model: NeuralProcess,
+    tasks: Sequence[Task],
+    doubt: Callable[[Float[Tensor, "*points dim_x"]], Float[Tensor, "*points 1"]] | None = None,
+) -> Adjustment:
     """What suits the model for tasks whose targets are at places left out of training; its strength is set to that.
 
-    Of several strengths, that is the one whose gain less its standard error is the largest.
+    Of several strengths, that is the one whose gain less its standard error is the largest. `doubt` is the standard
+    deviation of what the model cannot know of a place, by default zero.
     """
     model.eval()
     where = torch.cat([_counted(task.xt[..., :2], task) for task in tasks]).unique(dim=0, return_inverse=True)[1]
@@ -62,7 +67,7 @@ def adjust(model: NeuralProcess, tasks: Sequence[Task]) -> Adjustment:
     tried = {}
     for strength in STRENGTHS if model.fixed_inputs is not None else (0.0,):
         _set_strength(model, strength)
-        tried[strength] = _spread_and_loglik(model, tasks, level)
+        tried[strength] = _spread_and_loglik(model, tasks, level, doubt)
     without = tried[0.0][1]
     gains = {strength: Score.of((values - without)[None], where[None]) for strength, (_, values) in tried.items()}
     best = max(gains, key=lambda strength: gains[strength].mean - gains[strength].standard_error)
@@ -86,10 +91,14 @@ def _set_strength(model: NeuralProcess, strength: float) -> None:
 
 @torch.no_grad()
 def _spread_and_loglik(
-    model: NeuralProcess, tasks: Sequence[Task], level: float | None
+    model: NeuralProcess, tasks: Sequence[Task], level: float | None, doubt: Callable[[Tensor], Tensor] | None
 ) -> tuple[float, Float[Tensor, " targets"]]:
     """The factor of the standard deviations, 1 if they must stay, and with it the log-likelihood of each target."""
-    predictions = [(model(task), task.yt, task) for task in tasks if task.yt is not None]
+    predictions: list[tuple[Distribution, Tensor, Task]] = []
+    for task in tasks:
+        if task.yt is not None:
+            each = model(task)
+            predictions.append((each if doubt is None else blurred(each, doubt(task.xt)), task.yt, task))
     spread = 1.0
     if level is not None:
         depths = []

@@ -1,6 +1,7 @@
 """Climatology: what is usual at a place and time."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -95,6 +96,33 @@ class Climatology(Reference):
         coefficients = (weights[..., None] * self.coefficients[index]).sum(1)
         return Moments((_features(times, self.cycles) * coefficients).sum(1), (weights * self.stds[index]).sum(1))
 
+    def doubt(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, " points"]:
+        """The standard error of the mean at places, in standard deviations: zero at the climatology's own.
+
+        Its square grows with the distance to the nearest of them, at the rate at which the places around, if each is
+        left out, are missed; up to the variance between all of them.
+        """
+        index, weights = nearby(self.positions, positions(coordinates))
+        far = KDTree(self.positions).query(positions(coordinates))[0]
+        squares, distance = self._missed
+        rate = (weights * squares[index]).sum(1) / np.maximum((weights * distance[index]).sum(1), 1e-3)
+        between = self._square(self.coefficients - self.coefficients.mean(0)) / self.stds**2
+        return np.asarray(np.sqrt(np.minimum(rate * far, between.mean())))
+
+    @cached_property
+    def _missed(self) -> tuple[Float[ndarray, " places"], Float[ndarray, " places"]]:
+        """The squared error, in variances, of what the others say of each place, and the distance to the nearest."""
+        if len(self.positions) == 1:
+            return np.zeros(1), np.ones(1)
+        index, weights = nearby(self.positions, self.positions, itself=False)
+        error = self.coefficients - (weights[..., None] * self.coefficients[index]).sum(1)
+        distance = np.linalg.norm(self.positions - self.positions[index[:, 0]], axis=1)
+        return self._square(error) / self.stds**2, distance
+
+    def _square(self, coefficients: Float[ndarray, "places features"]) -> Float[ndarray, " places"]:
+        """The mean square over time of what these are the coefficients of."""
+        return coefficients[:, 0] ** 2 + (coefficients[:, 1:] ** 2).sum(1) / 2
+
     def on(self, times: ndarray) -> tuple[Float[ndarray, "times places"], Float[ndarray, " places"]]:
         """The mean at all of these times and the standard deviation, at its own places."""
         return _features(times, self.cycles) @ self.coefficients.T, self.stds
@@ -114,10 +142,14 @@ def positions(table: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "
 
 
 def nearby(
-    known: Float[ndarray, "places 3"], at: Float[ndarray, "points 3"]
+    known: Float[ndarray, "places 3"], at: Float[ndarray, "points 3"], itself: bool = True
 ) -> tuple[Int[ndarray, "points neighbours"], Float[ndarray, "points neighbours"]]:
-    """The nearest known places, and their weights 1/d², which sum to one; a place itself outweighs all others."""
-    distance, index = KDTree(known).query(at, k=np.arange(1, min(NEIGHBOURS, len(known)) + 1))
+    """The nearest known places, and their weights 1/d², which sum to one; a place itself outweighs all others.
+
+    Without `itself`, the nearest of all is left out: each of the known places is to be told from the others.
+    """
+    first = 1 if itself else 2
+    distance, index = KDTree(known).query(at, k=np.arange(first, min(NEIGHBOURS + first - 1, len(known)) + 1))
     weights = np.maximum(distance, 1e-3) ** -2.0
     return index, weights / weights.sum(1, keepdims=True)
 

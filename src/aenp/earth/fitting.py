@@ -136,7 +136,7 @@ def fit(
 
     Ctrl-C ends the training early and returns the model trained so far.
 
-    A tenth of the stations, in small networks up to a quarter, is never trained on. In the end `fit` prints what local
+    A fifth of the stations, in small networks up to a quarter, is never trained on. In the end `fit` prints what local
     effects are worth at these, which `local_gain` of the model keeps, weakens or switches off effects that do not hold
     there, and scales standard deviations so that 90 % intervals are right there.
 
@@ -236,7 +236,7 @@ def fit_in(
     )
     if not own.new_places:
         return framed(process).eval(), outcome
-    found = adjust(process, own.validation)
+    found = adjust(process, own.validation, own.doubt)
     gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
     model = FieldModel(process, own.frame, found.spread, gain, own.centred, start).eval()
     model.save(saved)

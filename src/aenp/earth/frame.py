@@ -261,6 +261,11 @@ class Frame(Configured):
             return np.array(self.variables[number].mean, float), np.array(self.variables[number].std, float)
         return self.reference.at(coordinates)
 
+    def doubt(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "*points"] | None:
+        """The standard error in the model's unit of what y counts from at these places; None if that is known."""
+        return self.reference.doubt(coordinates) if isinstance(self.reference, Climatology) else None
+
+
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""
         return " × ".join(

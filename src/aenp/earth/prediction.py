@@ -24,7 +24,7 @@ from aenp.earth.observations import columns_of
 from aenp.earth.places import Places
 from aenp.earth.tiles import Tiles
 from aenp.inference import ar_context, median, spread
-from aenp.likelihoods import NonNegative, Unit, in_unit, widened
+from aenp.likelihoods import NonNegative, Unit, blurred, in_unit, widened
 from aenp.process import NeuralProcess
 from aenp.task import Task
 
@@ -248,7 +248,8 @@ class Predictor:
         )
         for tile, rows in context.tiles.nearest(x):
             encoded = self._remembered(0, tile, context)
-            prediction = self._distribution(encoded.state, encoded.unit, at_places(x[rows], known[rows]))
+            at, doubt = at_places(x[rows], known[rows]), self._doubt(places.iloc[rows])
+            prediction = self._distribution(encoded.state, encoded.unit, at, doubt)
             yield rows, in_unit(prediction, encoded.level[number], torch.ones(())) if self.centred else prediction
 
     def stds(self, contexts: Sequence[Context], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
@@ -265,22 +266,35 @@ class Predictor:
         out = np.zeros((len(contexts), len(x)))
         for key, alike in parts.items():
             rows, different = np.frombuffer(key, int), {content(task): task for _, task, _ in alike}
-            found = dict(zip(different, self._stds(list(different.values()), x[rows], known[rows]), strict=True))
+            tasks = list(different.values())
+            stds = self._stds(tasks, x[rows], known[rows], self._doubt(places.iloc[rows]))
+            found = dict(zip(different, stds, strict=True))
             for number, task, weights in alike:
                 out[number, rows] += weights * found[content(task)]
         return out
 
-    def _stds(self, tasks: Sequence[Task], x: ndarray, known: ndarray) -> Float[ndarray, "tasks places"]:
+    def _stds(
+        self, tasks: Sequence[Task], x: ndarray, known: ndarray, doubt: Tensor | None
+    ) -> Float[ndarray, "tasks places"]:
         """The standard deviations at places given each of the tasks, in one pass."""
         task, unit = self.process.normalise(Task.stack(tasks))
         with torch.no_grad():
             state = self.process.encode(task)
             chunks = zip(*(each.split(CHUNK, dim=1) for each in at_places(x, known, len(tasks))), strict=True)
             every = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
-        return torch.cat([widened(each, self.spread).stddev for each in every], dim=1)[..., 0].numpy()
+        stds = torch.cat([each.stddev for each in every], dim=1)
+        return self.spread * (stds if doubt is None else stds.hypot(doubt))[..., 0].numpy()
 
-    def _distribution(self, state: Any, unit: Unit | None, at: tuple[Tensor, ...]) -> Distribution:
-        return widened(self.process.likelihood(self.process.decode(state, *at), unit), self.spread)
+    def _distribution(
+        self, state: Any, unit: Unit | None, at: tuple[Tensor, ...], doubt: Float[Tensor, "1 places 1"] | None
+    ) -> Distribution:
+        prediction = self.process.likelihood(self.process.decode(state, *at), unit)
+        return widened(prediction if doubt is None else blurred(prediction, doubt), self.spread)
+
+    def _doubt(self, coordinates: Mapping[str, ndarray] | pd.DataFrame) -> Float[Tensor, "1 places 1"] | None:
+        """The error of what values count from at these places."""
+        doubt = self.frame.doubt(coordinates)
+        return None if doubt is None else torch.from_numpy(doubt).to(self.process.dtype).view(1, -1, 1)
 
     def _values(
         self, encoded: Encoded, x: Float[ndarray, "points dim_x"], coordinates: Mapping[str, ndarray]
@@ -290,18 +304,21 @@ class Predictor:
         for number in range(len(self.frame.variables)):
             shift, scale = (torch.as_tensor(each).view(-1, 1) for each in self.frame.units(coordinates, number))
             shift = shift + scale * encoded.level[number]
-            values = self._of_variable(encoded, at_places(x, self.frame.c(coordinates, number)))
+            at, doubt = at_places(x, self.frame.c(coordinates, number)), self._doubt(coordinates)
+            values = self._of_variable(encoded, at, doubt)
             every += [_in_units(key, values[key], shift, scale) for key in self.outputs]
         return torch.cat(every)[..., 0].numpy()
 
-    def _of_variable(self, encoded: Encoded, at: tuple[Tensor, ...]) -> dict[str, Float[Tensor, "labels points 1"]]:
+    def _of_variable(
+        self, encoded: Encoded, at: tuple[Tensor, ...], doubt: Float[Tensor, "1 places 1"] | None
+    ) -> dict[str, Float[Tensor, "labels points 1"]]:
         """The outputs of one variable, in the model's unit."""
         decode, likelihood, outputs = self.process.decode, self.process.likelihood, self.outputs
-        prediction = self._distribution(encoded.state, encoded.unit, at)
+        prediction = self._distribution(encoded.state, encoded.unit, at, doubt)
         mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
-                equivariant = self._distribution(encoded.equivariant, encoded.unit, at).mean
+                equivariant = self._distribution(encoded.equivariant, encoded.unit, at, doubt).mean
         values = {
             "mean": mean,
             "std": prediction.stddev,

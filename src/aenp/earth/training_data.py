@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 import xarray as xr
 from jaxtyping import Bool, Float
 from numpy import ndarray
+from torch import Tensor
 
 from aenp.data.blocks import BATCHES, hold_out_blocks, in_blocks
 from aenp.data.kinds import CountedFromLevels, largest_share, levels_are_closer
@@ -50,7 +52,7 @@ OBSERVED = 0.9
 "Largest share of the observations around stations that is context: new places are predicted from all stations."
 TARGETS, MOST_POINTS = 128, 512
 "Largest numbers of targets and of observations in a task with stations."
-SHARE, LARGEST_SHARE, FEW = 0.1, 0.25, 16
+SHARE, LARGEST_SHARE, FEW = 0.2, 0.25, 16
 "The share of the stations that is held out; of a small network more, up to a quarter, so that these are not too few."
 
 
@@ -66,6 +68,7 @@ class Data:
         spacing: the distance from one station to the next in units of x; 0 for a grid.
         cycles: lengths in days of the cycles that the data cover, if time is an axis of the frame.
         centred: whether the values of each of several variables are counted from the mean of those in the context.
+        doubt: of anomalies, the error of the climatology that these are counted from, at places in units of x.
     """
 
     source: TaskSource
@@ -75,6 +78,7 @@ class Data:
     spacing: float = 0.0
     cycles: tuple[float, ...] = ()
     centred: bool = False
+    doubt: Callable[[Tensor], Tensor] | None = None
 
 
 def prepare(
@@ -91,7 +95,7 @@ def prepare(
 ) -> Data:
     """The data as tasks: the first nine tenths of the dates for training, the others for validation.
 
-    A tenth of the stations is in no task for training, and validation predicts these from the others. Of a single
+    A fifth of the stations is in no task for training, and validation predicts these from the others. Of a single
     date, blocks of its values are held out. If that is a field with gaps, the context of half the tasks is what other
     gaps like these leave. Several variables are observed independently of each other, one often more than another.
     """
@@ -298,7 +302,7 @@ def _from_points(
     variables = [make_variable(name, *moments(name, each), about) for name, each, about in named]
     extent = max(np.ptp(latitude), np.ptp(longitude)) / degrees
     sizes = WINDOW, float(np.clip(extent, WINDOW, WIDE))
-    sides = [sizes[1] * degrees] * 2
+    sides = [math.sqrt(sizes[0] * sizes[1]) * degrees] * 2  # tiles of the size in the middle of those met in training
     frame = frame_of(latitude, longitude, (0.0, 0.0), degrees, sides, variables, period_of(table), covariates)
     places = frame.x({"latitude": latitude, "longitude": longitude})
     spacing = WINDOW / math.sqrt(min(len(places), POINTS_IN_WINDOW))
@@ -309,8 +313,9 @@ def _from_points(
     scaled = stacked([one.y(each).astype(np.float32) for one, each in zip(variables, values, strict=True)])
     if anomalies:
         times = every.index.to_numpy()
-        trained = _first_held_out(times)
-        frame, scaled = deviations.anomalies(frame, times, latitude, longitude, values[0], trained)
+        trained, where = _first_held_out(times), (latitude, longitude)
+        in_training, scaled = deviations.anomalies(frame, times, *where, values[0], trained)
+        frame = deviations.anomalies(frame, times, *where, next(iter(wide.values())).to_numpy(), trained)[0]
     if given is not None:
         frame, scaled = deviations.differences(frame, given, values[0], known)
     make = partial(Windows, places=places, extent=sizes, max_points=MOST_POINTS, min_points=MIN_POINTS, share=OBSERVED)
@@ -329,7 +334,15 @@ def _from_points(
         data = _single(windows, scaled[0], places, frame, None if known is None else known[0])
     else:
         data = _data(windows, scaled, frame, known, held_out)
-    return replace(data, new_places=bool(unseen.any()), spacing=spacing)
+    doubt = partial(_doubt, in_training) if anomalies else None
+    return replace(data, new_places=bool(unseen.any()), spacing=spacing, doubt=doubt)
+
+
+def _doubt(frame: Frame, x: Float[Tensor, "*points dim_x"]) -> Float[Tensor, "*points 1"]:
+    """The standard error of the frame's climatology at places in the model's unit."""
+    each = zip(frame.axes.items(), x.flatten(0, -2).T.double().numpy(), strict=False)
+    doubt = frame.doubt({name: axis.origin + axis.unit * values for (name, axis), values in each})
+    return torch.from_numpy(doubt).float().view(*x.shape[:-1], 1)
 
 
 def _unseen(
