@@ -13,6 +13,7 @@ from scipy.stats import norm
 import aenp
 from aenp.earth import holdout
 from aenp.earth.baselines import Moments
+from aenp.earth.climatology import Climatology
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Frame, Variable
 from aenp.earth.validation import Validation, exact_scores, scores
@@ -85,6 +86,19 @@ def test_a_summary_says_that_a_model_loses_to_kriging() -> None:
     told = str(untrained.validate(DATA, days=DAYS))
     assert told.splitlines()[-1].startswith("The model loses to kriging: CRPS ") and " K, difference " in told
     assert told.startswith("t2m [K]: 120 targets at 10 times") and "nan" not in told
+
+
+def test_a_model_that_loses_to_kriging_of_anomalies_is_told_of_them() -> None:
+    """Places that differ from each other, and weather that hardly does: unless it is fitted to anomalies already."""
+    torch.manual_seed(0)
+    level = DATA.groupby(["latitude", "longitude"])["t2m"].transform("first") - 280
+    data = DATA.assign(t2m=280 + 10 * level + 0.01 * DATA["t2m"])
+    known = Climatology([0.0], [0.0], [[280.0]], [1.0], [])
+    raw, relative = (
+        FieldModel(aenp.CNP(2, 1), each).validate(data, days=DAYS) for each in (FRAME, FRAME.relative_to(known))
+    )
+    assert "loses to kriging of anomalies" in raw.verdict and "loses to kriging of anomalies" in relative.verdict
+    assert "anomalies=True" in str(raw) and "anomalies=True" not in str(relative)
 
 
 def test_an_approximate_model_is_compared_with_its_equivariant_part() -> None:

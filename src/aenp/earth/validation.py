@@ -1,9 +1,9 @@
 """Validation: how well a model predicts places and times that it is not given, beside kriging on the same tasks."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from aenp.evaluation.metrics import crps
 from aenp.evaluation.scores import Score
 
 MODEL, EQUIVARIANT = "model", "equivariant part"
+LOSES = "The model loses to"
 SUSPECT = 5.0
 "Times the median place's RMSE beyond which the observations of a place are suspect, if no method does better there."
 FEW = 5
@@ -49,12 +50,14 @@ class Validation:
         variable: the name of the values.
         units: their units.
         note: what to know about the times, if anything.
+        hints: what to try where a baseline of this name beats the model.
     """
 
     predictions: pd.DataFrame
     variable: str
     units: str
     note: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -105,7 +108,7 @@ class Validation:
             side = "worse" if difference.mean > 0 else "better"
             return f"On the one day predicted, too few to tell, the model is {side} than {best}: {told}, {error}."
         if difference.sign > 0:
-            return f"The model loses to {best}: {told}, {error}."
+            return f"{LOSES} {best}: {told}, {error}."
         if difference.sign < 0:
             return f"The model beats every baseline; the best of them is {best}: {told}, {error}."
         return f"The model is not clearly better or worse than {best}, the best baseline: {told}, {error}."
@@ -150,7 +153,9 @@ class Validation:
             shown[name] = list(map(_with_error, self.table[name], self.table[f"{name}_se"]))
         units = self.units and f" [{self.units}]"
         title = f"{self.variable}{units}: {targets} targets at {times} times, with standard errors"
-        return "\n".join([title, shown.to_string(), *filter(None, [self.note, self._advice]), self.verdict])
+        hint = self.hints.get(self._best, "") if self.verdict.startswith(LOSES) else ""
+        told = filter(None, [self.note, self._advice, self.verdict, hint])
+        return "\n".join([title, shown.to_string(), *told])
 
     @cached_property
     def _by_time(self) -> pd.DataFrame:
@@ -222,7 +227,22 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
                 rows.append(split.target.assign(method=name, **moments._asdict(), **scores(moments, value)))
             bar.advance(line)
     variable = model.frame.variables[number]
-    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, tasks.note)
+    return Validation(pd.concat(rows, ignore_index=True), variable.name, variable.units, tasks.note, _hints(model))
+
+
+def _hints(model: FieldModel) -> dict[str, str]:
+    """What the model was not fitted with, by the baseline that has it."""
+    hints = {}
+    if model.frame.reference is None and not model.frame.kinds:
+        hints["kriging of anomalies"] = (
+            "Within its own region, a model fitted with anomalies=True (--anomalies) would know the climatology of "
+            "each place too."
+        )
+    if not model.frame.covariates:
+        hints["kriging with elevation"] = (
+            "A model fitted with a topography among its covariates (--covariates) would know the elevation too."
+        )
+    return hints
 
 
 def calibrate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool = False) -> FieldModel:
