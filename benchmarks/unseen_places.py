@@ -88,6 +88,8 @@ def main(
     is_target = is_at(table, unseen)
     with TemporaryDirectory() as folder, own_time():
         model, outcome = fit_in(folder, training, FitOptions(family, "approx", minutes, seed=seed), resume=False)
+    if not outcome.finished:
+        raise SystemExit("stopped")
     facts = {"name": name, "family": family, "steps": outcome.steps, "minutes": outcome.minutes}
     facts |= {"gain": model.local_gain} | {
         "seed": seed,
