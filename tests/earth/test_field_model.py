@@ -498,10 +498,17 @@ def test_missing_times_and_elevations_raise(
         space_time.predict(context, target, elevation=topography)
 
 
-def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel, tmp_path: Path) -> None:
+def test_the_map_of_several_variables_has_a_row_for_each(
+    two_variables: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the observations of each."""
     context = both(stations())
-    drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
-    assert drawn.stat().st_size > 10_000
+    context.loc[context.index[2:], "rain"] = np.nan
+    panels = drawn(two_variables.predict(context, GRID), two_variables.observed(context), monkeypatch)
+    assert len({axis.get_position().y0 for axis in panels}) == 2 and len(panels) % 2 == 0
+    firsts = panels[0], panels[len(panels) // 2]
+    assert [axis.get_ylabel() for axis in firsts] == ["t2m, latitude [°]", "rain, latitude [°]"]
+    assert [len(axis.collections[1].get_offsets()) for axis in firsts] == [len(stations()), 2]
 
 
 def drawn(prediction: xr.Dataset, observed: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
