@@ -77,3 +77,8 @@ def test_an_index_that_pandas_cannot_hold_is_no_obstacle() -> None:
     curved = xr.Dataset({"t2m": (("y", "x"), np.ones((3, 4)))}, where)
     indexed = curved.set_xindex(("lat", "lon"), xr.indexes.NDPointIndex)
     pd.testing.assert_frame_equal(open_points(indexed), open_points(curved))
+
+
+def test_numbers_of_stations_stay_with_their_places() -> None:
+    labels = open_places(TABLE.assign(wmo=[11035, 11036, 11037], code=1), OBSERVED, any_time=False).labels
+    assert labels["wmo"].values.tolist() == [11035, 11036, 11037] and "code" in labels and "t2m" not in labels

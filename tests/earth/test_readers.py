@@ -236,6 +236,23 @@ TABLE = pd.DataFrame(
 TABLE.attrs |= {"name": "t2m", "units": "K"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["station", "Station_ID", "STATIONS_ID", "STAID", "id", "wmo", "WMO No", "site", "siteId", "usaf", "Unnamed: 0"],
+)
+def test_numbers_of_stations_are_no_values(name: str) -> None:
+    numbered = TABLE.assign(**{name: [11035, 11036, 11037]})
+    assert open_points(numbered)["value"].tolist() == [280.0, 281, 282]
+    assert open_points(numbered, name)["value"].tolist() == [11035.0, 11036, 11037]
+    stations = scattered(TABLE).assign(wmo=("station", [11035, 11036, 11037]))
+    assert open_points(stations)["value"].tolist() == [280.0, 281, 282]
+
+
+@pytest.mark.parametrize("name", ["no", "number", "humid", "solid", "gauge", "uv index"])
+def test_names_of_values_are_not_taken_for_numbers_of_stations(name: str) -> None:
+    assert open_points(TABLE.rename(columns={"value": name}))["value"].tolist() == [280.0, 281, 282]
+
+
 def scattered(table: pd.DataFrame) -> xr.Dataset:
     """Stations beside times: a value for each pair, missing except at one time of each."""
     values = np.where(np.eye(3, dtype=bool), table["value"].to_numpy(), np.nan)

@@ -25,6 +25,7 @@ from aenp.earth.sources import (
     find,
     further_dimensions,
     inside,
+    is_identifier,
     no_data,
     open_dataset,
     pick,
@@ -234,7 +235,7 @@ def _value(
     table: pd.DataFrame, plain: dict[str, str], variable: str | None, taken: Sequence[str | None], where: str
 ) -> str:
     """The column of the values."""
-    others = [name for name in plain if name not in taken]
+    others = [name for name in plain if name not in taken and not is_identifier(name)]
     numbers = [name for name in others if pd.api.types.is_numeric_dtype(table[plain[name]])]
     if variable is None:
         candidates = numbers or others

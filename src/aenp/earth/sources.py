@@ -1,6 +1,7 @@
 """What a file or data set holds: its variable, where its coordinates are, in which units, and the requested part."""
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from datetime import timedelta
@@ -38,6 +39,12 @@ LETTERS = {
     **{f"{degrees}{letter}": f"deg{letter.upper()}" for degrees in ("", "deg ", "degrees ") for letter in "cf"},
 }
 "Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
+IDENTIFIER = re.compile(
+    r"unnamed: \d+|index|[fgo]id|objectid|code|wmo|usaf|wban|station|stn|site|(.*[\W_])?id|"
+    r"(wmo|stations?|stn|sta|sou|site|sensor|platform|gauge|ghcn)[\W_]*(id|no|nr|num|number|code|index)",
+    re.IGNORECASE,
+)
+"Names of columns that number stations or rows; those of DWD, ECA&D and GHCN too."
 TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 "How the names of files with tables end."
 DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancillary_variables")
@@ -197,9 +204,14 @@ def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
 
 
 def names_of(dataset: xr.Dataset, where: str) -> list[str]:
-    """The names of all variables with latitude and longitude, but for those that describe others."""
+    """The names of all variables with latitude and longitude, but for those that describe others or number stations."""
     usable, describing = _usable(dataset, where), _describing(dataset)
-    return [name for name in usable if name not in describing] or list(usable)
+    return [name for name in usable if name not in describing and not is_identifier(name)] or list(usable)
+
+
+def is_identifier(name: object) -> bool:
+    """Whether this is the name of what numbers stations or rows, and so of no values."""
+    return IDENTIFIER.fullmatch(str(name)) is not None
 
 
 def _usable(dataset: xr.Dataset, where: str) -> dict[str, xr.DataArray]:
