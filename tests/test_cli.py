@@ -211,6 +211,29 @@ def test_errors_are_one_line(
     assert error.startswith("aenp: ") and message in error and len(error.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fit", "t.csv"), "t.csv has several columns of values, a, b; choose one with --variable\n"),
+        (("fit", "t.csv", "--variable", "c"), "choose --variable from a, b\n"),
+        (("fit", "t.csv", "--bounds", "0", "1"), "bounds are for --likelihood bounded; got"),
+    ],
+)
+def test_errors_name_options_as_they_are_typed(
+    words: tuple[str, ...],
+    message: str,
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("latitude,longitude,a,b\n1,2,3,4\n2,3,4,5\n3,2,4,5\n")
+    with pytest.raises(SystemExit):
+        call(*words)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("coloured", [False, True])
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -34,7 +34,7 @@ def observations_in(
         table = table.assign(elevation=elevation_or_error(known.to_numpy(float), *where, elevation, describe(context)))
         if table["elevation"].isna().any():
             raise ValueError(
-                f"{describe(context)} has places that the topography does not cover; add their `elevation`"
+                f"{describe(context)} has places that the topography does not cover; add a column elevation"
             )
     layers = open_layers(covariates, frame.covariates, elevation)
     return with_covariates(table, frame.covariates, layers, describe(context))
