@@ -17,6 +17,7 @@ from aenp.experiments import experiments, key
 from aenp.experiments.commands import GENERATED
 from aenp.experiments.gp.experiment import Gibbs
 from aenp.shipped import commands, shipped
+from aenp.training.loop import Loop
 
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
@@ -148,6 +149,28 @@ def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path: Path) -> None:
     assert run.returncode == 130
     assert "Resume with:\n  aenp train gp --out 'my run' --resume" in printed
     assert json.loads((tmp_path / "my run/model.json").read_text())["finished"] is False
+
+
+def test_a_second_ctrl_c_tells_what_was_saved(
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """It stops within a step: at first there is nothing to continue, and later the state saved before."""
+
+    def interrupted(self: Loop, *_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    words, message = (*TNP, "--threads", 1, "--out", tmp_path), "nothing was saved yet; start it again"
+    for steps, further in ((2, ()), (3, ("--resume",))):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit, match="130"):
+            patch.setattr(Loop, "training_step", interrupted)
+            call(*words, "--steps", steps, *further)
+        assert capsys.readouterr().err.endswith(f"aenp: stopped at once: {message}\n")
+        call(*words, "--steps", steps, *further)
+        message = f"{tmp_path} has what was saved before; add --resume to continue from there"
 
 
 def test_plot(call: Callable[..., str], tmp_path: Path) -> None:

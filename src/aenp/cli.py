@@ -84,7 +84,9 @@ def main() -> None:
     logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it also raises
     try:
         parse(words)()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if stop.args:
+            print(f"aenp: {stop}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
