@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import TITLE, is_table, read_table, utc, with_index
+from aenp.earth.points import TITLE, is_table, read_table, utc, with_dates, with_index
 from aenp.earth.sources import (
     NAMES,
     check_degrees,
@@ -88,6 +88,7 @@ def _in_utc(table: pd.DataFrame) -> pd.DataFrame:
     index = table.index
     if isinstance(index, pd.MultiIndex | pd.DatetimeIndex) or str(index.name).lower() in NAMES["time"]:
         table = with_index(table)
+    table = with_dates(table, "the target")
     dated = table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
     names = [name for name in index.names if name in dated]
     if len(names) > 1:
@@ -230,9 +231,10 @@ def _times(
         return own
     shared = np.isin(own.values, times)
     if not shared.any():
-        spans = (f"{each.min()} to {each.max()}" for each in (times, own.values))
+        spans = (f"{pd.Timestamp(each.min())} to {pd.Timestamp(each.max())}" for each in (times, own.values))
         raise ValueError(
-            "the context covers {}, the target {} covers {}: they share no time".format(next(spans), where, *spans)
+            f"the context covers {next(spans)}, the target {where} covers {next(spans)}: they share no time; give "
+            "observations of the target's times, or a target without times"
         )
     return own if own.ndim == 0 or set(own.dims) & set(latitude.dims) else own[shared]
 

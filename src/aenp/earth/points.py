@@ -172,7 +172,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The columns that are needed, under their standard names."""
-    table = with_index(table).rename(columns=str)
+    table = with_dates(with_index(table), where).rename(columns=str)
     plain = _plain(list(table.columns))
     found = {kind: _usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
@@ -210,6 +210,18 @@ def with_index(table: pd.DataFrame) -> pd.DataFrame:
     if len(others) == table.index.nlevels:
         return table.reset_index(drop=True)
     return table.droplevel(others).reset_index()
+
+
+def with_dates(table: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The table with a column `time`, if its dates are in columns year, month and day, and perhaps hour and minute."""
+    lower = {str(name).lower(): name for name in table}
+    if not {"year", "month", "day"} <= lower.keys() or lower.keys() & set(NAMES["time"]):
+        return table
+    parts = {part: table[lower[part]] for part in ("year", "month", "day", "hour", "minute") if part in lower}
+    try:
+        return table.assign(time=pd.to_datetime(pd.DataFrame(parts)))
+    except ValueError as error:
+        raise ValueError(f"{where}: columns of year, month and day are no dates: {error}; correct them") from None
 
 
 def _in_order(table: pd.DataFrame, units: dict[str, str]) -> pd.DataFrame:
