@@ -165,9 +165,10 @@ def test_a_second_ctrl_c_tells_what_was_saved(
 
     words, message = (*TNP, "--threads", 1, "--out", tmp_path), "nothing was saved yet; start it again"
     for steps, further in ((2, ()), (3, ("--resume",))):
-        with monkeypatch.context() as patch, pytest.raises(SystemExit, match="130"):
+        with monkeypatch.context() as patch:
             patch.setattr(Loop, "training_step", interrupted)
-            call(*words, "--steps", steps, *further)
+            with pytest.raises(SystemExit, match="130"):
+                call(*words, "--steps", steps, *further)
         assert capsys.readouterr().err.endswith(f"aenp: stopped at once: {message}\n")
         call(*words, "--steps", steps, *further)
         message = f"{tmp_path} has what was saved before; add --resume to continue from there"

@@ -146,7 +146,7 @@ def _options(read: Callable[..., Any]) -> list[str]:
 
 
 def _as_typed(text: str, command: str) -> str:
-    """The message with a command's own options where it names arguments of Python, `variable` or likelihood='normal'."""
+    """The message with a command's own options where it names arguments of Python: `variable`, likelihood='normal'."""
     if command not in COMMANDS or not ARGUMENT.search(text):
         return text
     known = _options(_reader(command))

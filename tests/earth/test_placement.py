@@ -148,7 +148,7 @@ def test_a_covariate_that_candidates_lack_is_asked_for_or_taken_from_the_topogra
     process = aenp.TNP(2, 1, attention="spectral", dim=8, heads=2, layers=1, dim_covariates=1)
     frame = Frame(list(FRAME.axes.values()), FRAME.variables, covariates=[Covariate("elevation", 500.0, 300.0, "m")])
     model, context = FieldModel(process, frame).eval(), drawn(1, 8).assign(elevation=100.0)
-    with pytest.raises(ValueError, match="elevation is not known at 41, -9 .*; add a column .* a topography as `elev"):
+    with pytest.raises(ValueError, match=r"elevation is not known at 41, -9 .*; add a column .* topography as `elev"):
         model.suggest(context, GRID, 1)
     axes = {"latitude": [30.0, 60.0], "longitude": [-20.0, 20.0]}
     topography = xr.DataArray(np.full((2, 2), 0.7), axes, name="z", attrs={"units": "km"})
