@@ -63,10 +63,11 @@ def open_points(
     the variable, and its `units` and `long_name` if known, and `units_of` further columns.
 
     Args:
-        source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
-            and `t2m [K]`, whose units may also be in `attrs["units"]`, by column if there are several; or a file or
-            data set for xarray, scattered or gridded, with NaN where nothing was observed.
-        variable: the name of the values, here or in another product; by default the only candidate.
+        source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`,
+            or `year`, `month` and `day`, and `t2m [K]`, whose units may also be in `attrs["units"]`, by column if there
+            are several; or a file or data set for xarray, scattered or gridded, with NaN where nothing was observed.
+        variable: the name of the values, here or in another product; by default the only candidate, where numbers of
+            stations do not count.
         region: south, north, west, east in degrees, borders included.
         period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
         further: names of further columns to keep, if there are any; they may hold NaN.

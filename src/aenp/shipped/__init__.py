@@ -26,7 +26,8 @@ def pretrained(name: str) -> Any:
     """
     if name not in shipped():
         alike = [known for known in shipped() if known.startswith(name.split("/")[0])]
-        choice = f"choose from {', '.join(alike)}" if alike else "`aenp models` lists those that are"
+        elsewhere = "`aenp models` lists those that are. If this is a path, there is no such file"
+        choice = f"choose from {', '.join(alike)}" if alike else elsewhere
         raise ValueError(f"no model {name!r} is shipped; {choice}")
     return load(WEIGHTS / f"{name}.safetensors")
 
