@@ -17,6 +17,7 @@ from aenp.experiments import experiments, key
 from aenp.experiments.commands import GENERATED
 from aenp.experiments.gp.experiment import Gibbs
 from aenp.shipped import commands, shipped
+from aenp.training.loop import Loop
 
 TNP = ("train", "gp", "--model", "tnp", "--symmetry", "exact")
 
@@ -150,6 +151,29 @@ def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "my run/model.json").read_text())["finished"] is False
 
 
+def test_a_second_ctrl_c_tells_what_was_saved(
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """It stops within a step: at first there is nothing to continue, and later the state saved before."""
+
+    def interrupted(self: Loop, *_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    words, message = (*TNP, "--threads", 1, "--out", tmp_path), "nothing was saved yet; start it again"
+    for steps, further in ((2, ()), (3, ("--resume",))):
+        with monkeypatch.context() as patch:
+            patch.setattr(Loop, "training_step", interrupted)
+            with pytest.raises(SystemExit, match="130"):
+                call(*words, "--steps", steps, *further)
+        assert capsys.readouterr().err.endswith(f"aenp: stopped at once: {message}\n")
+        call(*words, "--steps", steps, *further)
+        message = f"{tmp_path} has what was saved before; add --resume to continue from there"
+
+
 def test_plot(call: Callable[..., str], tmp_path: Path) -> None:
     files = call("plot", "gp", "--weights", "gp/tnp-approx", "--out", tmp_path).split()
     assert [Path(file).name for file in files] == [
@@ -209,6 +233,29 @@ def test_errors_are_one_line(
     printed, error = capsys.readouterr()
     assert (stop.value.code, printed) == (2, "")
     assert error.startswith("aenp: ") and message in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fit", "t.csv"), "t.csv has several columns of values, a, b; choose one with --variable\n"),
+        (("fit", "t.csv", "--variable", "c"), "choose --variable from a, b\n"),
+        (("fit", "t.csv", "--bounds", "0", "1"), "bounds are for --likelihood bounded; got"),
+    ],
+)
+def test_errors_name_options_as_they_are_typed(
+    words: tuple[str, ...],
+    message: str,
+    call: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("latitude,longitude,a,b\n1,2,3,4\n2,3,4,5\n3,2,4,5\n")
+    with pytest.raises(SystemExit):
+        call(*words)
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("coloured", [False, True])

@@ -45,6 +45,9 @@ PHRASES = {
 }
 "What tyro writes about its own matters, and what is meant."
 
+ARGUMENT = re.compile(r"`(\w+)`|\b(\w+)=('[^']*')")
+"How messages name an argument in Python, and what it is to be."
+
 HELP = """\
 usage: aenp COMMAND [OPTIONS]
 
@@ -81,14 +84,16 @@ def main() -> None:
     logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it also raises
     try:
         parse(words)()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if stop.args:
+            print(f"aenp: {stop}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
     except (ValueError, OSError, EOFError, ArithmeticError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         if "--debug" in sys.argv:
             raise
-        print(f"aenp: {_message(error)}", file=sys.stderr)
+        print(f"aenp: {_as_typed(_message(error), words[0])}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -97,13 +102,7 @@ def parse(words: list[str]) -> Callable[[], None]:
     name, *options = words
     if name not in COMMANDS:
         raise ValueError(f"unknown command {name!r}; choose from {', '.join(COMMANDS)}; see aenp --help")
-    import tyro
-
-    function = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
-    bind: Callable[..., Any] = wraps(function)(lambda **arguments: partial(function, **arguments))
-    markers = tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone
-    read: Callable[..., Any] = partial(tyro.cli, bind, prog=f"aenp {name}", config=markers)
-    box = StringIO()
+    read, box = _reader(name), StringIO()
     try:
         with redirect_stderr(box):
             bound: Callable[[], None] = read(args=options)
@@ -113,6 +112,16 @@ def parse(words: list[str]) -> Callable[[], None]:
             raise
         told = _sentence(box.getvalue(), read)
         raise ValueError(f"{told}{' See' if told.endswith('?') else '; see'} aenp {name} --help") from None
+
+
+def _reader(name: str) -> Callable[..., Any]:
+    """What reads the arguments of a command and returns it with them."""
+    import tyro
+
+    function = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
+    bind: Callable[..., Any] = wraps(function)(lambda **arguments: partial(function, **arguments))
+    markers = tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone
+    return partial(tyro.cli, bind, prog=f"aenp {name}", config=markers)
 
 
 def _sentence(box: str, read: Callable[..., Any]) -> str:
@@ -134,6 +143,21 @@ def _options(read: Callable[..., Any]) -> list[str]:
     with redirect_stdout(page), suppress(SystemExit):
         read(args=["--help"])
     return re.findall(r"--[\w-]+", page.getvalue())
+
+
+def _as_typed(text: str, command: str) -> str:
+    """The message with a command's own options where it names arguments of Python: `variable`, likelihood='normal'."""
+    if command not in COMMANDS or not ARGUMENT.search(text):
+        return text
+    known = _options(_reader(command))
+
+    def option(found: re.Match[str]) -> str:
+        name = f"--{found[1] or found[2]}".replace("_", "-")
+        if name not in known:
+            return found[0]
+        return name if found[1] else f"{name} {found[3][1:-1]}"
+
+    return ARGUMENT.sub(option, text)
 
 
 def _message(error: Exception) -> str:

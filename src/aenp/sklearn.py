@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from aenp.inference import predict
-from aenp.models.krigingnp import is_constant
+from aenp.models.krigingnp import scale_of
 from aenp.process import NeuralProcess
 from aenp.shipped import find_model
 from aenp.task import Task
@@ -49,7 +49,7 @@ class Interpolator(RegressorMixin, BaseEstimator):
         """The mean of what would be observed at each place and, if asked for, its standard deviation."""
         check_is_fitted(self)
         xt = _plane(validate_data(self, X, dtype=float, reset=False))
-        shift, scale = self.y_.mean(), 1.0 if is_constant(self.y_) else self.y_.std()
+        shift, scale = self.y_.mean(), scale_of(self.y_)
         task = Task(*(torch.tensor(each)[None] for each in (self.X_, ((self.y_ - shift) / scale)[:, None], xt)))
         prediction = predict(find_model(self.weights), task)
         mean, std = (each[0, :, 0].double().numpy() * scale for each in (prediction.mean, prediction.stddev))

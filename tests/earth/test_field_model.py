@@ -24,6 +24,7 @@ from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.maps import map_prediction
 from aenp.earth.output import write_prediction
 from aenp.earth.sources import open_dataset
+from aenp.likelihoods import NonNegative
 from frames import frame
 
 FRAME = frame(40.0, 50.0, -10.0, 10.0)
@@ -498,10 +499,17 @@ def test_missing_times_and_elevations_raise(
         space_time.predict(context, target, elevation=topography)
 
 
-def test_the_map_of_several_variables_shows_the_first(two_variables: FieldModel, tmp_path: Path) -> None:
+def test_the_map_of_several_variables_has_a_row_for_each(
+    two_variables: FieldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the observations of each."""
     context = both(stations())
-    drawn = map_prediction(two_variables.predict(context, GRID), two_variables.observed(context), tmp_path / "map.png")
-    assert drawn.stat().st_size > 10_000
+    context.loc[context.index[2:], "rain"] = np.nan
+    panels = drawn(two_variables.predict(context, GRID), two_variables.observed(context), monkeypatch)
+    assert len({axis.get_position().y0 for axis in panels}) == 2 and len(panels) % 2 == 0
+    firsts = panels[0], panels[len(panels) // 2]
+    assert [axis.get_ylabel() for axis in firsts] == ["t2m, latitude [°]", "rain, latitude [°]"]
+    assert [len(axis.collections[1].get_offsets()) for axis in firsts] == [len(stations()), 2]
 
 
 def drawn(prediction: xr.Dataset, observed: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
@@ -700,6 +708,15 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
 def test_invalid_arguments_raise(model: FieldModel, context: object, target: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         model.predict(context, target)
+
+
+def test_units_of_rain_are_checked_where_it_rains() -> None:
+    frame = Frame(list(FRAME.axes.values()), [Variable("rain", 0.0, 3.0, low=0.0)])
+    model = FieldModel(aenp.CNP(2, 1, likelihood=NonNegative()), frame)
+    rain = stations().assign(rain=[0.0] * 8 + [2000.0, 3000, 4000, 5000]).drop(columns="t2m")
+    with pytest.raises(ValueError, match=r"values are about 3500; the model .* rain of 0 ± 3\. Check"):
+        model.predict(rain, GRID)
+    assert np.isfinite(model.predict(rain.assign(rain=0.0), GRID)["mean"]).all()
 
 
 def test_a_grid_across_the_date_line_is_predicted_in_one_piece(model: FieldModel) -> None:

@@ -243,6 +243,7 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
             "far from zero, and likelihood='precipitation' is",
         ),
         ({"period": ("2020-01-01", "2020-01-01"), "data": 0 * field()}, "all the same or missing"),
+        ({"data": (0 * field() + 288.15).astype(np.float32)}, "all the same or missing.*; choose another variable"),
         ({"data": table().assign(time=lambda t: t["time"] + pd.to_timedelta(t.index, "s"))}, "round their times"),
     ],
 )

@@ -10,6 +10,7 @@ import xarray as xr
 
 import aenp
 from aenp.earth.interpolation import arc, doubts
+from aenp.models.krigingnp import is_constant
 
 SLOPE = 3.0
 
@@ -81,8 +82,9 @@ def test_a_field_with_gaps_is_a_context_too() -> None:
         (lambda table: table.assign(longitude=table["longitude"] / 50), "nearly on a line"),
         (lambda table: table.assign(**12 * (table[["latitude", "longitude"]] - [45, 5])), "span 1.*°, where the globe"),
         (lambda table: table.assign(**{"t2m [K]": SLOPE * table["latitude"]}), "a plane explains 100 %"),
+        (lambda table: table.assign(**{"t2m [K]": 7.0}), "all values are 7, .* the standard deviations are a guess"),
     ],
-    ids=["few", "line", "wide", "plane"],
+    ids=["few", "line", "wide", "plane", "constant"],
 )
 def test_observations_unlike_those_in_training_are_warned_of(
     change: Callable[[pd.DataFrame], pd.DataFrame], doubt: str
@@ -101,12 +103,33 @@ def test_three_observations_on_a_line_are_in_doubt() -> None:
     assert ["nearly on a line" in doubt for doubt in doubts(table)] == [True]
 
 
+@pytest.mark.filterwarnings("ignore:all values are")
 def test_constant_observations_are_predicted_without_claiming_to_be_exact() -> None:
-    """Their deviation by round-off is no scale of the field, and no plane explains it."""
+    """Their deviation by round-off is no scale of the field, and no plane explains it; in another unit it scales."""
     table = stations().assign(**{"t2m [K]": 280.1})
     found = aenp.interpolate(table, "42,48,2,8,2")
     np.testing.assert_allclose(found["mean"], 280.1, atol=1e-3)
     assert float(found["std"].min()) > 1e-3
+    other = aenp.interpolate(table.assign(**{"t2m [K]": 280.1e-6}), "42,48,2,8,2")
+    np.testing.assert_allclose(1e6 * other["std"], found["std"], rtol=1e-4)
+    zeros = aenp.interpolate(table.assign(**{"t2m [K]": 0.0}), "42,48,2,8,2")
+    assert not zeros["mean"].any() and float(zeros["std"].min()) > 0
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(1e9, 1.0), (300.0, 1e-6)])
+def test_a_large_offset_does_not_cost_precision(offset: float, scale: float) -> None:
+    column, where = "t2m [K]", "44,46,4,6,1"
+    table = stations()
+    moved = aenp.interpolate(table.assign(**{column: offset + scale * (table[column] - 280)}), where)
+    expected = aenp.interpolate(table.assign(**{column: table[column] - 280}), where)
+    assert moved["mean"].dtype == float
+    np.testing.assert_allclose((moved["mean"] - offset) / scale, expected["mean"], atol=1e-3)
+    np.testing.assert_allclose(moved["std"] / scale, expected["std"], rtol=1e-3)
+
+
+def test_values_in_single_precision_may_differ_by_its_round_off() -> None:
+    values = np.nextafter(np.float32(280.1), np.float32([0, 500]))
+    assert is_constant(values) and not is_constant(values.astype(float)) and is_constant(np.array([3, 3]))
 
 
 @pytest.mark.parametrize("pole", [90, -90])

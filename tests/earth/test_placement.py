@@ -12,7 +12,7 @@ import xarray as xr
 
 import aenp
 from aenp.earth.field_model import FieldModel
-from aenp.earth.frame import Axis, Frame, Variable
+from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from exact_gp import FRAME, ExactGP, drawn, gp_model
 
 GRID = "41,49,-9,9,2"
@@ -142,3 +142,14 @@ def test_a_warning_tells_of_places_far_from_the_training_data(candidates: str, t
         gp_model().suggest(drawn(1, 12), candidates, 1, target)
     with warnings.catch_warnings(action="error"):
         gp_model().suggest(drawn(1, 12), "39,51,-12,12,4", 1)
+
+
+def test_a_covariate_that_candidates_lack_is_asked_for_or_taken_from_the_topography() -> None:
+    process = aenp.TNP(2, 1, attention="spectral", dim=8, heads=2, layers=1, dim_covariates=1)
+    frame = Frame(list(FRAME.axes.values()), FRAME.variables, covariates=[Covariate("elevation", 500.0, 300.0, "m")])
+    model, context = FieldModel(process, frame).eval(), drawn(1, 8).assign(elevation=100.0)
+    with pytest.raises(ValueError, match=r"elevation is not known at 41, -9 .*; add a column .* topography as `elev"):
+        model.suggest(context, GRID, 1)
+    axes = {"latitude": [30.0, 60.0], "longitude": [-20.0, 20.0]}
+    topography = xr.DataArray(np.full((2, 2), 0.7), axes, name="z", attrs={"units": "km"})
+    assert len(model.suggest(context, GRID, 1, elevation=topography)) == 1

@@ -77,3 +77,13 @@ def test_an_index_that_pandas_cannot_hold_is_no_obstacle() -> None:
     curved = xr.Dataset({"t2m": (("y", "x"), np.ones((3, 4)))}, where)
     indexed = curved.set_xindex(("lat", "lon"), xr.indexes.NDPointIndex)
     pd.testing.assert_frame_equal(open_points(indexed), open_points(curved))
+
+
+def test_dates_in_columns_of_their_parts_are_those_of_the_places() -> None:
+    parts = TABLE.drop(columns="time").assign(year=2020, month=1, day=[1, 1, 2])
+    assert np.array_equal(open_places(parts, OBSERVED, any_time=False).coordinates["time"], TABLE["time"])
+
+
+def test_numbers_of_stations_stay_with_their_places() -> None:
+    labels = open_places(TABLE.assign(wmo=[11035, 11036, 11037], code=1), OBSERVED, any_time=False).labels
+    assert labels["wmo"].values.tolist() == [11035, 11036, 11037] and "code" in labels and "t2m" not in labels

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dask.array
 import numpy as np
@@ -236,6 +237,32 @@ TABLE = pd.DataFrame(
 TABLE.attrs |= {"name": "t2m", "units": "K"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["station", "Station_ID", "STATIONS_ID", "STAID", "id", "wmo", "WMO No", "site", "siteId", "usaf", "Unnamed: 0"],
+)
+def test_numbers_of_stations_are_no_values(name: str) -> None:
+    numbered = TABLE.assign(**{name: [11035, 11036, 11037]})
+    assert open_points(numbered)["value"].tolist() == [280.0, 281, 282]
+    assert open_points(numbered, name)["value"].tolist() == [11035.0, 11036, 11037]
+    stations = scattered(TABLE).assign(wmo=("station", [11035, 11036, 11037]))
+    assert open_points(stations)["value"].tolist() == [280.0, 281, 282]
+
+
+@pytest.mark.parametrize("name", ["no", "number", "humid", "solid", "gauge", "uv index"])
+def test_names_of_values_are_not_taken_for_numbers_of_stations(name: str) -> None:
+    assert open_points(TABLE.rename(columns={"value": name}))["value"].tolist() == [280.0, 281, 282]
+
+
+def test_dates_may_be_in_columns_of_their_parts() -> None:
+    time, rest = TABLE["time"].dt, TABLE.drop(columns="time")
+    parts = rest.assign(Year=time.year, MONTH=time.month, day=time.day, hour=time.hour)
+    pd.testing.assert_frame_equal(open_points(parts), open_points(TABLE), check_dtype=False)
+    with pytest.raises(ValueError, match=r"year, month and day are no dates.* correct them"):
+        open_points(parts.assign(MONTH=2, day=30))
+    assert "time" not in open_points(rest.assign(year=2019))
+
+
 def scattered(table: pd.DataFrame) -> xr.Dataset:
     """Stations beside times: a value for each pair, missing except at one time of each."""
     values = np.where(np.eye(3, dtype=bool), table["value"].to_numpy(), np.nan)
@@ -418,6 +445,19 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "elevation: many times": (lambda: elevation_at(FIELD.drop_attrs(), 0, 0), "one field of at least 2 × 2"),
     "elevation: not metres": (lambda: elevation_at(FIELD[:1], 0, 0), "'K' and 'm' differ"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"region": (53, 50, 0, 9)}, r"with south below north; got \(53, 50, 0, 9\)"),
+        ({"period": ("2019-03-02", "2019-03-01")}, "must begin before it ends; got 2019-03-02 to 2019-03-01"),
+    ],
+)
+def test_regions_and_periods_the_wrong_way_round_raise(part: dict[str, Any], message: str) -> None:
+    for read, source in ((open_gridded, FIELD), (open_points, TABLE)):
+        with pytest.raises(ValueError, match=message):
+            read(source, **part)
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -214,7 +214,14 @@ def test_axes_that_only_count_the_cells_of_a_curved_grid_are_no_places() -> None
         open_gridded(rotated(FIELD, ("y", "x"))["t2m"])
 
 
-@pytest.mark.parametrize("fill", [1e20, 9.96921e36, -9999.0, -32768.0, np.inf, -np.inf])
+def test_a_rotated_grid_without_latitudes_needs_them() -> None:
+    """Not other names, with which the rotated ones would be taken for degrees on the globe."""
+    grid = rotated(FIELD).drop_vars(["lat", "lon"])
+    with pytest.raises(ValueError, match="rlat, rlon are of a map projection or a rotated pole; add latitude and"):
+        open_points(grid)
+
+
+@pytest.mark.parametrize("fill", [1e20, 9.96921e36, -9999.0, -99.9, -32768.0, np.inf, -np.inf])
 def test_undeclared_fill_values_are_missing_and_told(fill: float, model: FieldModel) -> None:
     filled = with_gap(FIELD).fillna(np.float32(fill))
     told = rf"4 values of {re.escape(f'{fill:g}')[:7]}.* are taken as missing; the others are 26\d.* to 29\d"

@@ -15,7 +15,7 @@ from aenp.experiments import experiments, key
 from aenp.experiments.experiment import exact_counterpart, process_of
 from aenp.experiments.runs import RunConfig
 from aenp.process import NeuralProcess
-from aenp.shipped import WEIGHTS, shipped
+from aenp.shipped import WEIGHTS, find_model, shipped
 from aenp.symmetry import Motion, Translation
 
 EXPERIMENTS = experiments()
@@ -136,3 +136,5 @@ def test_trained_models_are_equivariant(name: str) -> None:
 def test_an_unknown_shipped_model_raises_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no model 'gp/none' is shipped; choose from gp/"):
         aenp.pretrained("gp/none")
+    with pytest.raises(ValueError, match="no model 'run' is shipped; `aenp models` lists those that are"):
+        find_model("run")

@@ -187,7 +187,7 @@ class FieldModel(Configured, nn.Module):
                 },
                 output_core_dims=[[]] * predictor.count,
                 dask="parallelized",
-                output_dtypes=[np.float32] * predictor.count,
+                output_dtypes=[float] * predictor.count,
             )
         result = predictor.dataset(arrays)
         where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]

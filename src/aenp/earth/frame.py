@@ -265,7 +265,6 @@ class Frame(Configured):
         """The standard error in the model's unit of what y counts from at these places; None if that is known."""
         return self.reference.doubt(coordinates) if isinstance(self.reference, Climatology) else None
 
-
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""
         return " × ".join(

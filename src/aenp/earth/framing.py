@@ -69,8 +69,12 @@ def unwrap_longitudes(longitude: Float[ndarray, " points"]) -> Float[ndarray, " 
 def moments(name: str, values: xr.DataArray | pd.Series) -> tuple[float, float]:
     """The mean and standard deviation of a variable, which must not be constant."""
     mean, std = float(values.mean()), float(values.std())
-    if not std > 0:
-        raise ValueError(f"the values of {name} are all the same or missing: mean {mean:g}, standard deviation {std:g}")
+    precision = np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
+    if not std > 8 * precision * abs(mean):
+        raise ValueError(
+            f"the values of {name} are all the same or missing: mean {mean:g}, standard deviation {std:g}; choose "
+            "another variable, region or period"
+        )
     return mean, std
 
 

@@ -16,7 +16,7 @@ from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.places import PlacesLike
 from aenp.earth.points import PointsLike, each_once, open_points
 from aenp.earth.sources import describe
-from aenp.models.krigingnp import is_constant
+from aenp.models.krigingnp import is_constant, scale_of
 from aenp.process import NeuralProcess
 from aenp.shipped import pretrained
 
@@ -90,8 +90,7 @@ def around(observed: pd.DataFrame) -> FieldModel:
     axes = [Axis("latitude", 1.0, (south + north) / 2, south, north)]
     axes.append(Axis("longitude", 1 / length, (west + east) / 2, west, east))
     name, units, long_name = (observed.attrs.get(key) or "" for key in ("name", "units", "long_name"))
-    std = 1.0 if is_constant(values) else float(values.std())
-    value = Variable(name or "value", float(values.mean()), std, units, long_name)
+    value = Variable(name or "value", float(values.mean()), scale_of(observed["value"].to_numpy()), units, long_name)
     return FieldModel(base_model(), Frame(axes, [value])).eval()
 
 
@@ -126,6 +125,9 @@ def doubts(observed: pd.DataFrame) -> Iterator[str]:
 
     Of several times, that with the fewest and that with the most observations stand for all.
     """
+    values = observed["value"].to_numpy()
+    if is_constant(values) and len(values) >= FEWEST:
+        yield f"all values are {values[0]:g}, which does not tell how they vary; the standard deviations are a guess"
     tables = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
     by_size = {len(table): table for table in tables}
     for size in sorted({min(by_size), max(by_size)}):
@@ -146,5 +148,5 @@ def _doubts_at_one_time(table: pd.DataFrame) -> Iterator[str]:
     if np.ptp(x, axis=0).max() > WIDEST:
         yield f"the observations span {np.ptp(x, axis=0).max():.0f}°, where the globe is not flat, {advice}"
     rest = y - y.mean() - x @ np.linalg.lstsq(x, y - y.mean(), rcond=None)[0]
-    if len(table) >= 10 and not is_constant(y) and rest.var() < (1 - STEEPEST) * y.var():
+    if len(table) >= 10 and not is_constant(table["value"].to_numpy()) and rest.var() < (1 - STEEPEST) * y.var():
         yield f"a plane explains {100 * (1 - rest.var() / y.var()):.0f} % of the variance, {advice} after removing it"

@@ -1,7 +1,7 @@
 """Maps of predictions, with coastlines."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,16 +42,14 @@ def map_prediction(
 ) -> Path:
     """Prediction, standard deviation, equivariant part and local effect side by side, with the observations as dots.
 
-    Without any local effect, as of an exact model, the last two are left out.
+    Several variables have a row each. Without any local effect, as of an exact model, the last two are left out.
 
     Args:
-        prediction: what `FieldModel.predict` returns; only the first of several times or variables is drawn.
-        observed: the observations, as `open_points` returns them.
+        prediction: what `FieldModel.predict` returns; only the first of several times is drawn.
+        observed: the observations, as `FieldModel.observed` returns them.
         file: the picture to write.
         coast: a topography or land–sea mask, whose shore is drawn as coastline.
     """
-    prefix = str(next(iter(prediction))).removesuffix("mean")
-    prediction = prediction.rename({f"{prefix}{name}": name for name in PANELS if f"{prefix}{name}" in prediction})
     time = find(prediction.coords, "time")
     if time is not None:
         dates = common_dates(prediction[time])
@@ -61,33 +59,47 @@ def map_prediction(
             alone = all(along not in prediction[find(prediction.coords, kind)].dims for kind in CF)
             prediction = prediction.isel({along: first[0] if alone else first})
         observed = observed[observed["time"] == when] if "time" in observed else observed
-    if "local_effect" in prediction and not (abs(prediction["local_effect"]) > 0).any():
-        prediction = prediction.drop_vars(["equivariant_mean", "local_effect"])
-    panels = [name for name in PANELS if name in prediction]
-    shore = None if coast is None else open_gridded(coast)
+    prefixes = [str(name).removesuffix("std") for name in prediction if str(name).endswith("std")]
+    panels = [name for name in PANELS if f"{prefixes[0]}{name}" in prediction]
+    if not any((abs(prediction[f"{prefix}local_effect"]) > 0).any() for prefix in prefixes if "local_effect" in panels):
+        panels = [name for name in panels if name not in ("equivariant_mean", "local_effect")]
+    size = len(prefixes), len(panels)
     figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4 * len(panels), 4), sharex=True, sharey=True, squeeze=False, layout="constrained"
+        *size, figsize=(4 * size[1], 4 * size[0]), sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
+    for row, prefix in zip(axes, prefixes, strict=True):
+        own = xr.Dataset({name: prediction[f"{prefix}{name}"] for name in panels})
+        column = prefix.removesuffix("_") or "value"
+        _draw_row(row, own, observed.rename(columns={column: "value"}).dropna(subset="value"))
+        row[0].set_ylabel(f"{column}, latitude [°]" if prefix else "latitude [°]")
+    for axis in axes[-1]:
+        axis.set_xlabel("longitude [°]")
+    if coast is not None:
+        shore = open_gridded(coast)
+        for axis in axes.flat:
+            draw_coast(axis, shore)
+    date = "" if time is None else f", {when:%Y-%m-%d %H:%M}"
+    titles = (prediction[f"{prefix}mean"].attrs["long_name"] for prefix in prefixes)
+    figure.suptitle(f"{'; '.join(titles)}{date}")
+    return save_figure(figure, file)
+
+
+def _draw_row(axes: Iterable[Axes], prediction: xr.Dataset, observed: pd.DataFrame) -> None:
+    """The panels of one variable, each with its colour bar."""
     limits = _limits(prediction, VALUES)
-    for axis, name in zip(axes[0], panels, strict=True):
+    for axis, (key, values) in zip(axes, prediction.items(), strict=True):
+        name = str(key)
         title, colours = PANELS[name]
         low, high = limits if name in VALUES else _limits(prediction, [name])
-        image = _draw(axis, prediction[name], colours, low, high)
-        units = prediction[name].attrs.get("units")
-        figure.colorbar(image, ax=axis, label=f"{title} [{units}]" if units else title, shrink=0.8)
+        image = _draw(axis, values, colours, low, high)
+        units = values.attrs.get("units")
+        pyplot.colorbar(image, ax=axis, label=f"{title} [{units}]" if units else title, shrink=0.8)
         limits_of = axis.get_xlim(), axis.get_ylim()
         longitude = _near(observed["longitude"].to_numpy(), sum(limits_of[0]) / 2)
-        filled = {"c": observed[prefix[:-1] or "value"], "cmap": colours, "vmin": low, "vmax": high}
+        filled = {"c": observed["value"], "cmap": colours, "vmin": low, "vmax": high}
         style: dict[str, Any] = {"edgecolors": "black", **filled} if name in VALUES else OUTLINE
         axis.scatter(longitude, observed["latitude"], s=6, linewidths=0.3, **style)
-        axis.set(xlim=limits_of[0], ylim=limits_of[1])
-        axis.set(title=title, xlabel="longitude [°]")
-        if shore is not None:
-            draw_coast(axis, shore)
-    axes[0, 0].set_ylabel("latitude [°]")
-    date = "" if time is None else f", {when:%Y-%m-%d %H:%M}"
-    figure.suptitle(f"{prediction['mean'].attrs['long_name']}{date}")
-    return save_figure(figure, file)
+        axis.set(xlim=limits_of[0], ylim=limits_of[1], title=title)
 
 
 def read_coast(coast: FieldLike, target: PlacesLike, observed: pd.DataFrame) -> xr.DataArray:

@@ -34,7 +34,7 @@ def observations_in(
         table = table.assign(elevation=elevation_or_error(known.to_numpy(float), *where, elevation, describe(context)))
         if table["elevation"].isna().any():
             raise ValueError(
-                f"{describe(context)} has places that the topography does not cover; add their `elevation`"
+                f"{describe(context)} has places that the topography does not cover; add a column elevation"
             )
     layers = open_layers(covariates, frame.covariates, elevation)
     return with_covariates(table, frame.covariates, layers, describe(context))
@@ -96,10 +96,11 @@ def _in_units(observed: pd.DataFrame, expected: Variable, context: PointsLike) -
     both, values = "the context and the model's training data", observed["value"].to_numpy(float)
     observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
     observed.attrs["units"] = expected.units
-    middle = float(observed["value"].median())
+    middle = float(observed["value"].where(observed["value"] != 0).median())  # of rain, most values may be zero
     if abs(expected.y(middle)) > FAR:
+        about = f"{expected.mean:.4g} ± {expected.std:.2g} {expected.units}".rstrip()
         raise ValueError(
-            f"{describe(context)}: values are about {middle:.4g}; the model was trained on {expected.name} of "
-            f"{expected.mean:.4g} ± {expected.std:.2g} {expected.units}. Check variable and units"
+            f"{describe(context)}: values are about {middle:.4g}; the model was trained on {expected.name} of {about}. "
+            "Check variable and units"
         )
     return observed

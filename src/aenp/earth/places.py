@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import TITLE, is_table, read_table, utc, with_index
+from aenp.earth.points import TITLE, is_table, read_table, utc, with_dates, with_index
 from aenp.earth.sources import (
     NAMES,
     check_degrees,
@@ -22,6 +22,7 @@ from aenp.earth.sources import (
     converted,
     describe,
     find,
+    is_identifier,
     open_dataset,
     units_of,
     with_coordinates,
@@ -52,7 +53,7 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
         plain = _in_utc(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
         for title in filter(TITLE.search, map(str, target)):
             plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
-        plain = plain.set_coords([name for name in plain if _is_text(plain[name])])
+        plain = plain.set_coords([name for name in plain if _is_label(plain[name])])
         return _with_further(with_coordinates(plain, *KINDS), further)
     if isinstance(target, Mapping):
         if deep := [name for name, values in target.items() if np.ndim(values) > 1]:
@@ -76,8 +77,10 @@ def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
     return dataset.set_coords([name for name in names if name in dataset.data_vars])
 
 
-def _is_text(values: xr.DataArray) -> bool:
-    return pd.api.types.infer_dtype(values.values.ravel()) == "string"
+def _is_label(values: xr.DataArray) -> bool:
+    """Whether these are names or numbers of stations, which a prediction keeps."""
+    is_number = is_identifier(values.name) and values.name not in values.dims
+    return is_number or pd.api.types.infer_dtype(values.values.ravel()) == "string"
 
 
 def _in_utc(table: pd.DataFrame) -> pd.DataFrame:
@@ -85,6 +88,7 @@ def _in_utc(table: pd.DataFrame) -> pd.DataFrame:
     index = table.index
     if isinstance(index, pd.MultiIndex | pd.DatetimeIndex) or str(index.name).lower() in NAMES["time"]:
         table = with_index(table)
+    table = with_dates(table, "the target")
     dated = table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
     names = [name for name in index.names if name in dated]
     if len(names) > 1:
@@ -191,7 +195,7 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
         coordinates["elevation"] = height.copy(data=metres)
     labels = {names[kind]: own[kind].assign_attrs(cf | own[kind].attrs) for kind, cf in CF.items()}
     beside = (name for name, values in dataset.coords.items() if set(values.dims) == set(latitude.dims))
-    labels |= {str(name): dataset[name].reset_coords(drop=True) for name in beside if _is_text(dataset[name])}
+    labels |= {str(name): dataset[name].reset_coords(drop=True) for name in beside if _is_label(dataset[name])}
     dates = common_dates(own["time"]) if "time" in own else None
     time = _times(dates, latitude, observed, where, any_time)
     covariates = {name: dataset[name].reset_coords(drop=True).compute() for name in further if name in dataset.coords}
@@ -227,9 +231,10 @@ def _times(
         return own
     shared = np.isin(own.values, times)
     if not shared.any():
-        spans = (f"{each.min()} to {each.max()}" for each in (times, own.values))
+        spans = (f"{pd.Timestamp(each.min())} to {pd.Timestamp(each.max())}" for each in (times, own.values))
         raise ValueError(
-            "the context covers {}, the target {} covers {}: they share no time".format(next(spans), where, *spans)
+            f"the context covers {next(spans)}, the target {where} covers {next(spans)}: they share no time; give "
+            "observations of the target's times, or a target without times"
         )
     return own if own.ndim == 0 or set(own.dims) & set(latitude.dims) else own[shared]
 
@@ -253,6 +258,7 @@ def elevation_or_error(
         return known
     if topography is None:
         raise ValueError(
-            f"{where} lacks elevations, which the model needs; add `elevation` in metres, or give a topography"
+            f"{where} lacks elevations, which the model needs; add a column or coordinate elevation in metres, or give "
+            "a topography as `elevation`"
         )
     return np.where(missing, np.maximum(elevation_at(topography, latitude, longitude), 0.0), known)

@@ -25,6 +25,7 @@ from aenp.earth.sources import (
     find,
     further_dimensions,
     inside,
+    is_identifier,
     no_data,
     open_dataset,
     pick,
@@ -62,10 +63,11 @@ def open_points(
     the variable, and its `units` and `long_name` if known, and `units_of` further columns.
 
     Args:
-        source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`
-            and `t2m [K]`, whose units may also be in `attrs["units"]`, by column if there are several; or a file or
-            data set for xarray, scattered or gridded, with NaN where nothing was observed.
-        variable: the name of the values, here or in another product; by default the only candidate.
+        source: a table, as CSV or in memory, with a row for each observation and columns such as `lat`, `lon`, `date`,
+            or `year`, `month` and `day`, and `t2m [K]`, whose units may also be in `attrs["units"]`, by column if there
+            are several; or a file or data set for xarray, scattered or gridded, with NaN where nothing was observed.
+        variable: the name of the values, here or in another product; by default the only candidate, where numbers of
+            stations do not count.
         region: south, north, west, east in degrees, borders included.
         period: first and last date, such as ("2019-03-01", "2019-03-15"), both included.
         further: names of further columns to keep, if there are any; they may hold NaN.
@@ -171,7 +173,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The columns that are needed, under their standard names."""
-    table = with_index(table).rename(columns=str)
+    table = with_dates(with_index(table), where).rename(columns=str)
     plain = _plain(list(table.columns))
     found = {kind: _usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
@@ -211,6 +213,18 @@ def with_index(table: pd.DataFrame) -> pd.DataFrame:
     return table.droplevel(others).reset_index()
 
 
+def with_dates(table: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The table with a column `time`, if its dates are in columns year, month and day, and perhaps hour and minute."""
+    lower = {str(name).lower(): name for name in table}
+    if not {"year", "month", "day"} <= lower.keys() or lower.keys() & set(NAMES["time"]):
+        return table
+    parts = {part: table[lower[part]] for part in ("year", "month", "day", "hour", "minute") if part in lower}
+    try:
+        return table.assign(time=pd.to_datetime(pd.DataFrame(parts)))
+    except ValueError as error:
+        raise ValueError(f"{where}: columns of year, month and day are no dates: {error}; correct them") from None
+
+
 def _in_order(table: pd.DataFrame, units: dict[str, str]) -> pd.DataFrame:
     """The table with its columns in their usual order, further ones last, and the units of those."""
     usual = [name for name in COLUMNS if name in table]
@@ -234,7 +248,7 @@ def _value(
     table: pd.DataFrame, plain: dict[str, str], variable: str | None, taken: Sequence[str | None], where: str
 ) -> str:
     """The column of the values."""
-    others = [name for name in plain if name not in taken]
+    others = [name for name in plain if name not in taken and not is_identifier(name)]
     numbers = [name for name in others if pd.api.types.is_numeric_dtype(table[plain[name]])]
     if variable is None:
         candidates = numbers or others

@@ -163,7 +163,7 @@ class Predictor:
         coordinates = {name: values.ravel() for name, values in zip(names, places, strict=True)}
         x = self.frame.x(coordinates)
         number = np.zeros(len(x), int) if times is None else np.searchsorted(times, coordinates["time"])
-        out = np.full((self.count, len(x)), np.nan, np.float32)
+        out = np.full((self.count, len(x)), np.nan)
         # Neighbours are decoded together, because a chunk of them reads only a small part of a wide grid.
         order = np.lexsort((x[:, 1], np.floor(x[:, 0]), number))
         order = order[np.isfinite(np.concatenate([x, self.frame.c(coordinates)], axis=1)[order]).all(axis=1)]

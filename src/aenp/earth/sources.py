@@ -1,6 +1,7 @@
 """What a file or data set holds: its variable, where its coordinates are, in which units, and the requested part."""
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from datetime import timedelta
@@ -38,12 +39,20 @@ LETTERS = {
     **{f"{degrees}{letter}": f"deg{letter.upper()}" for degrees in ("", "deg ", "degrees ") for letter in "cf"},
 }
 "Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
+IDENTIFIER = re.compile(
+    r"year|month|day|doy|hour|minute|unnamed: \d+|index|[fgo]id|objectid|code|wmo|usaf|wban|station|stn|site|"
+    r"(.*[\W_])?id|(wmo|stations?|stn|sta|sou|site|sensor|platform|gauge|ghcn)[\W_]*(id|no|nr|num|number|code|index)",
+    re.IGNORECASE,
+)
+"Names of columns that number stations, rows or parts of a date; those of DWD, ECA&D and GHCN too."
 TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 "How the names of files with tables end."
+OF_MAP = ("grid_", "projection_")
+"How standard names of coordinates on a map or from a rotated pole begin."
 DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancillary_variables")
 "Attributes by which a variable names others that describe it."
 FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
-         -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0)  # fmt: skip
+         -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0, -99.99, -99.9, -99.0)  # fmt: skip
 "What files hold in place of missing values, the largest first."
 EPOCH = np.datetime64("1970-01-01")
 TOLERANCE = 1e-4
@@ -170,7 +179,7 @@ def _is_of_map(values: xr.DataArray, kind: str) -> bool:
     """Whether this is x or y of a map projection, a length, or a latitude or longitude from a rotated pole."""
     units, standard_name = (str(values.attrs.get(key, "")).lower() for key in ("units", "standard_name"))
     is_length = "units" in CRITERIA[kind] and bool(units) and not units.startswith("deg")
-    return is_length or standard_name.startswith(("grid_", "projection_"))
+    return is_length or standard_name.startswith(OF_MAP)
 
 
 def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
@@ -197,20 +206,29 @@ def pick(dataset: xr.Dataset, variable: str | None, where: str) -> xr.DataArray:
 
 
 def names_of(dataset: xr.Dataset, where: str) -> list[str]:
-    """The names of all variables with latitude and longitude, but for those that describe others."""
+    """The names of all variables with latitude and longitude, but for those that describe others or number stations."""
     usable, describing = _usable(dataset, where), _describing(dataset)
-    return [name for name in usable if name not in describing] or list(usable)
+    return [name for name in usable if name not in describing and not is_identifier(name)] or list(usable)
+
+
+def is_identifier(name: object) -> bool:
+    """Whether this is the name of what numbers stations, rows or parts of a date, and so of no values."""
+    return IDENTIFIER.fullmatch(str(name)) is not None
 
 
 def _usable(dataset: xr.Dataset, where: str) -> dict[str, xr.DataArray]:
     """The variables that are numbers with latitude and longitude."""
     placed = {str(name): values for name, values in dataset.data_vars.items() if _is_placed(values)}
     if not placed:
-        raise ValueError(
-            f"{where} has no variable with latitude and longitude; it has {_shapes(dataset)}. "
-            "Name the coordinates latitude and longitude, or give them the units degrees_north and degrees_east; "
+        names = {str(name): str(values.attrs.get("standard_name", "")) for name, values in dataset.coords.items()}
+        of_map = [name for name, standard_name in names.items() if standard_name.startswith(OF_MAP)]
+        advice = (
+            f"{', '.join(of_map)} are of a map projection or a rotated pole; add latitude and longitude of each cell"
+            if of_map
+            else "Name the coordinates latitude and longitude, or give them the units degrees_north and degrees_east; "
             "they must be numbers"
         )
+        raise ValueError(f"{where} has no variable with latitude and longitude; it has {_shapes(dataset)}. {advice}")
     usable = {name: values for name, values in placed.items() if values.dtype.kind in "fiub"}
     if not usable:
         raise ValueError(f"{where} has no numbers, but {_types(placed)}; convert them with .astype(float)")
@@ -249,9 +267,9 @@ def _readable(field: xr.DataArray) -> xr.DataArray:
 def further_dimensions(where: str, name: Any, sizes: Mapping[str, int]) -> ValueError:
     """The error for a field with dimensions besides latitude, longitude and time."""
     first = next(iter(sizes))
+    dated = ", and give times as dates" if any(each.lower() in NAMES["time"] for each in sizes) else ""
     return ValueError(
-        f"{where}: {name} has further dimensions {dict(sizes)}; select one index of each, as in .isel({first}=0), "
-        "and give times as dates"
+        f"{where}: {name} has further dimensions {dict(sizes)}; select one index of each, as in .isel({first}=0){dated}"
     )
 
 
@@ -327,6 +345,8 @@ def inside(kind: str, values: ndarray, region: Region | None, period: Period | N
         first, last = _instants(period)
         return (values >= first) & (values <= last)
     if kind == "latitude" and region is not None:
+        if region[0] > region[1]:
+            raise ValueError(f"region must be south, north, west, east, with south below north; got {region}")
         return (values >= region[0] - TOLERANCE) & (values <= region[1] + TOLERANCE)
     if kind == "longitude" and region is not None and _width(region) < 360:
         return values <= wrap(region[2]) + _width(region) + TOLERANCE
@@ -339,6 +359,8 @@ def _instants(period: Period) -> tuple[np.datetime64, np.datetime64]:
         first, last = pd.Period(period[0]).start_time, pd.Period(period[1]).end_time
     except (ValueError, AttributeError):
         raise ValueError(f"period must be two dates such as ('2019-03-01', '2019-03-15'); got {period}") from None
+    if first > last:
+        raise ValueError(f"period must begin before it ends; got {' to '.join(period)}")
     return first.to_datetime64(), last.to_datetime64()
 
 

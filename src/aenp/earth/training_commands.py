@@ -12,7 +12,7 @@ from aenp.earth.breaking import fit_pair, symmetry_test
 from aenp.earth.commands import field_model
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.sources import Period, Region
-from aenp.training.directory import MODEL
+from aenp.training.directory import MODEL, told_if_interrupted
 
 Names = Annotated[tuple[str, ...], optional("PATH ...")]
 
@@ -35,7 +35,8 @@ def fit(
         covariates: files of what is known everywhere, such as topo.nc lsm.nc, or names of columns or variables of data.
     """
     check_place(out, is_directory=True)
-    outcome = fit_in(out, data, options, resume, covariates)[1]
+    with told_if_interrupted(out):
+        outcome = fit_in(out, data, options, resume, covariates)[1]
     done = f"{outcome.steps} steps in {outcome.minutes:.1f} minutes"
     if not outcome.finished:
         again = [word for word in sys.argv[1:] if word != "--resume"]

@@ -19,7 +19,7 @@ from aenp.experiments.overview import write_overview
 from aenp.experiments.report import write_report
 from aenp.experiments.runs import ExperimentName, RunConfig, resumed, train_model
 from aenp.shipped import find_model
-from aenp.training.directory import MODEL, is_first_process
+from aenp.training.directory import MODEL, is_first_process, told_if_interrupted
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def train(
     out = out or Path("runs", config.experiment, config.name)
     check_place(out, is_directory=True)
     given = {word.partition("=")[0][2:].replace("-", "_") for word in sys.argv if word.startswith("--")}
-    outcome = train_model(out, config, resume, oversubscribe, given)
+    with told_if_interrupted(out):
+        outcome = train_model(out, config, resume, oversubscribe, given)
     if not is_first_process():
         return
     config = resumed(out, config)[0]

@@ -317,9 +317,18 @@ class KrigingNP(NeuralProcess):
         )
 
 
-def is_constant(values: Float[ndarray, " points"]) -> bool:
-    """Whether the values differ by round-off alone."""
-    return bool(values.var() <= ROUND_OFF * np.square(values).mean())
+def is_constant(values: Shaped[ndarray, " points"]) -> bool:
+    """Whether the values differ by no more than the round-off of their own type."""
+    precision = np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
+    return bool(np.ptp(values.astype(float)) <= 8 * precision * np.abs(values).max())
+
+
+def scale_of(values: Shaped[ndarray, " points"]) -> float:
+    """The values' standard deviation or, if they are constant, their magnitude, so that it has their unit in any case.
+
+    Zeros alone tell no scale, and have that of one.
+    """
+    return float(np.abs(values).max() or 1.0) if is_constant(values) else float(values.astype(float).std())
 
 
 def _mask(task: Task) -> Bool[Tensor, "batch context"]:

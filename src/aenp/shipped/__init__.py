@@ -25,17 +25,20 @@ def pretrained(name: str) -> Any:
         't2m'
     """
     if name not in shipped():
-        alike = [known for known in shipped() if known.startswith(name.split("/")[0])] or shipped()
-        raise ValueError(f"no model {name!r} is shipped; choose from {', '.join(alike)}")
+        alike = [known for known in shipped() if known.startswith(name.split("/")[0])]
+        elsewhere = "`aenp models` lists those that are. If this is a path, there is no such file"
+        choice = f"choose from {', '.join(alike)}" if alike else elsewhere
+        raise ValueError(f"no model {name!r} is shipped; {choice}")
     return load(WEIGHTS / f"{name}.safetensors")
 
 
 def find_model(name: str) -> Any:
     """The model in a file of this name, or in the directory of a run, or else the shipped one."""
-    file = Path(name, "model.safetensors") if name and Path(name).is_dir() else Path(name)
-    if name in shipped() or not (file.is_file() or name.endswith(".safetensors")):
+    if name in shipped():
         return pretrained(name)
-    return load(file)
+    if name and Path(name).is_dir():
+        return load(Path(name, "model.safetensors"))
+    return load(name) if Path(name).is_file() or name.endswith(".safetensors") else pretrained(name)
 
 
 def shipped(experiment: str = "*") -> dict[str, dict[str, Any]]:

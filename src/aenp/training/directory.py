@@ -45,6 +45,17 @@ def alone_in(out: Path) -> Iterator[None]:
         lock.release()
 
 
+@contextmanager
+def told_if_interrupted(out: Path) -> Iterator[None]:
+    """Gives a Ctrl-C that ends a run at once a message that tells what is saved of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        saved = f"{out} has what was saved before; add --resume to continue from there"
+        nothing = "nothing was saved yet; start it again"
+        raise KeyboardInterrupt(f"stopped at once: {saved if (out / CHECKPOINT).exists() else nothing}") from None
+
+
 def read_checkpoint(checkpoint: Path) -> dict[str, Any]:
     """The state of a run; nothing in the file is executed, and its checksums reveal damage."""
     try:

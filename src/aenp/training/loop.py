@@ -354,6 +354,8 @@ def _fit(loop: Loop, resume: bool, validate_every: int, machine: Machine) -> Non
             raise NonFinite(f"{error}. {saved}; the same settings would fail again. Lower the learning rate") from None
         except SIGTERMException:  # before the first step, while SIGTERM was Lightning's: there is nothing to save
             pass
+        except SystemExit:  # Lightning's answer to a second Ctrl-C
+            raise KeyboardInterrupt from None
 
 
 def _loader(tasks: Any) -> DataLoader[Batch]:
