@@ -28,6 +28,17 @@ def test_predict_uses_evaluation_mode_and_restores_the_mode():
     assert model.training and model.network.training and not model.fixed_inputs.training
 
 
+@pytest.mark.parametrize("name", [name for name, d in CASES if d == 1])
+def test_a_prediction_may_be_part_of_a_loss_and_its_model_is_trained_later(name):
+    """What `predict` makes, and what models remember of it, can take part in a computation with gradients."""
+    model, task = build(name, 1), random_task(1)
+    weight = torch.ones(1, requires_grad=True)
+    prediction = aenp.predict(model, task)
+    (weight * prediction.mean * prediction.stddev).sum().backward()
+    (-aenp.loglik(model.train(), task).mean()).backward()
+    assert weight.grad is not None and any(each.grad is not None for each in model.parameters())
+
+
 def test_loglik_is_the_mean_over_targets_that_count():
     model, task = build("tnp-exact", 1), random_task(1)
     mask = torch.tensor([[True, True, False, True, False, True, True]]).expand(3, -1)

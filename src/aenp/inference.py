@@ -56,11 +56,12 @@ def predict(model: NeuralProcess, task: Task, chunk: int = 1024) -> Distribution
     if chunk < 1:
         raise ValueError(f"chunk, the number of targets at a time, must be at least 1; got {chunk}")
     task, unit = model.normalise(model.task(task))
-    with torch.no_grad(), evaluating(model):
+    with torch.inference_mode(), evaluating(model):
         state = model.encode(task)
         parts = [slice(start, start + chunk) for start in range(0, task.xt.shape[1], chunk)]
-        raw = torch.cat([model.decode(state, *task.at_targets(part)) for part in parts], dim=1)
-        return model.likelihood(raw, unit)
+        raw = [model.decode(state, *task.at_targets(part)) for part in parts]
+    with torch.no_grad():  # what is made here may take part in a later computation with gradients
+        return model.likelihood(torch.cat(raw, dim=1), unit)
 
 
 def ar_sample(

@@ -72,7 +72,7 @@ def test_a_large_context_is_kriged_in_cells_that_hardly_matter() -> None:
 
 @pytest.mark.parametrize("window", [20, 6])
 def test_cells_do_not_depend_on_other_targets_or_on_masked_points(window: int) -> None:
-    """Neither of one division into cells nor of three."""
+    """Neither of few cells nor of many."""
     model = build("krigingnp-exact", 2)
     model = type(model)(**model.arguments | {"window": window}).eval()
     task = random_task(2, context=60, target=30, batch=2)
@@ -111,9 +111,10 @@ def test_divisions_into_cells_are_mixed_by_their_moments(monkeypatch: pytest.Mon
         assert (among.amin(dim=0) - 1e-5 <= moment(mixed)).all() and (moment(mixed) <= among.amax(dim=0) + 1e-5).all()
 
 
-def test_maps_do_not_jump_at_the_borders_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a border is, its division hardly counts; by itself it would jump."""
-    model, task = large_context()
+@pytest.mark.parametrize("window", [20, 60])
+def test_maps_do_not_jump_at_the_borders_of_cells(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a border is, its division does not count; by itself it would jump."""
+    model, task = large_context(window)
     steps = aenp.predict(model, task).mean.diff(dim=1).abs()
     monkeypatch.setattr(krigingnp, "OFFSETS", krigingnp.OFFSETS[:1])
     alone = aenp.predict(model, task).mean.diff(dim=1).abs()
@@ -122,7 +123,7 @@ def test_maps_do_not_jump_at_the_borders_of_cells(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("points", [600, 2_100])
 def test_a_flat_part_of_a_large_context_has_a_variance(points: int) -> None:
-    """Values that differ by 1e-5 in most cells and by 1 in a few, in one division into cells and in three."""
+    """Values that differ by 1e-5 in most cells and by 1 in a few."""
     x = torch.rand(1, points, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     values = 1e-5 * x.sum(dim=-1, keepdim=True) + (x[..., :1] > 0.8)
     prediction = aenp.predict(aenp.pretrained("base/krigingnp-exact").double(), Task(x, values, x[:, :50] / 2))

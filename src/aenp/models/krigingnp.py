@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from aenp.likelihoods import Likelihood, NormalMixture
-from aenp.nn.cells import cells
+from aenp.nn.cells import Cell, cells
 from aenp.nn.matern import SMOOTHNESS, matern
 from aenp.nn.mlp import MLP
 from aenp.nn.vecchia import distances, logarithms, order, profile, references, spacing, take, traceless
@@ -31,16 +31,16 @@ REACH = 7.0
 JITTER, LEAST_NUGGET = 1e-7, 1e-7
 ROUND_OFF = 1e-12
 "The share of its mean square below which the variance of some values counts as zero."
-TOGETHER = 8
+TOGETHER = 4
 "Cells that are kriged at a time."
 BLOCK = 2**16
 "Covariances that are computed at a time, few enough for a processor's cache."
 WHOLE = 2
 "Contexts of up to so many windows are kriged as a whole, which takes less time than a few cells that overlap."
-MANY = 8
-"Contexts of more windows are divided into cells three times: beside their size, the time for that is small."
 OFFSETS = (0.0, 2 / 3, 4 / 3)
-"Where the borders of these divisions lie, relative to the context's extent."
+"Where the borders of the divisions into cells lie, relative to the context's extent."
+SHARE = 0.5
+"The share of a place's largest weight that counts from zero, so that most places are kriged in one or two cells."
 SHARP = 40
 "Number of points from which on references are weighted as if there were no more, so that several keep some weight."
 
@@ -69,18 +69,20 @@ class Kernels(NamedTuple):
         weighted = drift1.unsqueeze(1) * self.drift.unsqueeze(2)
         rows = max(1, BLOCK // (x2.shape[1] * self.nugget.numel()))
         parts = zip(moved1.split(rows, dim=2), weighted.split(rows, dim=2), strict=True)
-        return torch.cat([self._covariance(*part, moved2, drift2.unsqueeze(1)) for part in parts], dim=2)
+        blocks = [self._covariance(*part, moved2, drift2.unsqueeze(1)) for part in parts]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 
     def own_covariance(
         self, x: Float[Tensor, "batch n dim_x"], drift: Float[Tensor, "batch n regressors"]
     ) -> Float[Tensor, "batch components n n"]:
         """The same of one set of points; what a factor does not read, above the diagonal, may be missing."""
-        if torch.is_grad_enabled():  # the gradient of each block that is filled in would be a copy of everything
+        count = x.shape[1]
+        rows = max(1, BLOCK // (count * self.nugget.numel()))
+        if rows >= count or torch.is_grad_enabled():  # the gradient of each block would be a copy of everything
             return self.covariance(x, drift, x, drift)
-        count, moved = x.shape[1], x.unsqueeze(1) @ self.stretch
+        moved = x.unsqueeze(1) @ self.stretch
         weighted, drift = drift.unsqueeze(1) * self.drift.unsqueeze(2), drift.unsqueeze(1)
         cov = x.new_zeros(*self.nugget.shape, count, count)
-        rows = max(1, BLOCK // (count * self.nugget.numel()))
         for start in range(0, count, rows):
             these, until = slice(start, start + rows), slice(start + rows)
             part = self._covariance(moved[:, :, these], weighted[:, :, these], moved[:, :, until], drift[:, :, until])
@@ -96,8 +98,8 @@ class Kernels(NamedTuple):
     ) -> Float[Tensor, "batch components n m"]:
         """The same for places where the kernel is isotropic, and the first drift times its coefficients' variances."""
         r, cov = distances(x1, x2), drift1 @ drift2.mT
-        for i, smoothness in enumerate(SMOOTHNESS):
-            scale, variance = self.lengthscale[..., i, None, None], self.variance[..., i, None, None]
+        scales, variances = (each[..., None, None].unbind(2) for each in (self.lengthscale, self.variance))
+        for smoothness, scale, variance in zip(SMOOTHNESS, scales, variances, strict=True):
             cov.addcmul_(matern(r, smoothness, scale), variance)
         return cov
 
@@ -125,7 +127,8 @@ class KrigingState(NamedTuple):
     "The unit of length: the root mean square distance from the anchor."
     x: Float[Tensor, "tasks context dim_x"]
     drift: Float[Tensor, "tasks context regressors"]
-    mask: Bool[Tensor, "tasks context"]
+    mask: Bool[Tensor, "tasks context"] | None
+    "Which points count; None if all do."
     kernels: Kernels
     factor: Float[Tensor, "tasks components context context"]
     "The Cholesky factor of the covariance of the context."
@@ -144,7 +147,7 @@ class KrigingNP(NeuralProcess):
     Values are measured in their standard deviation, of those that are kriged together.
     Each kernel is a sum of Matérn kernels, anisotropic, with a nugget and a linear drift in x and the covariates.
     Contexts larger than two windows are divided into cells, each with the kernels and the kriging of the points nearest
-    to its middle; those larger than eight three times, and the predictions are mixed.
+    to its middle, in three ways, and the predictions are mixed.
 
     Args:
         dim_x: input dimension.
@@ -201,7 +204,8 @@ class KrigingNP(NeuralProcess):
 
         In double precision from the start, so that the round-off of sums does not decide the order of the points.
         """
-        task = task.to(torch.float64)
+        numbers = {name: each for name, each in vars(task).items() if each is not None and each.is_floating_point()}
+        task = task.unchecked(**{name: each.double() for name, each in numbers.items()})
         return task if task.xc.shape[1] > WHOLE * self.window else self._krige(task)
 
     def _krige(self, task: Task) -> KrigingState:
@@ -213,12 +217,15 @@ class KrigingNP(NeuralProcess):
         x, mask = self._each_output(x), self._each_output(mask)
         covariates = None if task.context_covariates is None else self._each_output(task.context_covariates)
         kernels, drift = self._kernels(x, y, mask, covariates), _drift(x, covariates)
-        cov = kernels.own_covariance(x, drift).mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
-        noise = torch.where(mask.unsqueeze(1), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift), 1.0)
+        cov, noise = kernels.own_covariance(x, drift), kernels.nugget.unsqueeze(-1) + JITTER * kernels.prior(drift)
+        if task.context_mask is not None:
+            cov.mul_((mask.unsqueeze(1) & mask.unsqueeze(2)).unsqueeze(1))
+            noise = torch.where(mask.unsqueeze(1), noise, 1.0)
         cov.diagonal(dim1=-2, dim2=-1).add_(noise)
         factor = torch.linalg.cholesky(cov)
         errors = torch.linalg.solve_triangular(factor, y[:, None, :, None].expand(*factor.shape[:3], 1), upper=False)
-        return KrigingState(anchor, extent, x, drift, mask, kernels, factor, errors, shift[..., None], scale[..., None])
+        seen = None if task.context_mask is None else mask
+        return KrigingState(anchor, extent, x, drift, seen, kernels, factor, errors, shift[..., None], scale[..., None])
 
     def decode(
         self,
@@ -235,7 +242,8 @@ class KrigingNP(NeuralProcess):
         """Kriging with each kernel at the targets."""
         x = self._each_output((xt - state.anchor) / state.extent)
         drift = _drift(x, None if covariates is None else self._each_output(covariates.double()))
-        cov = state.kernels.covariance(state.x, state.drift, x, drift).mul_(state.mask[:, None, :, None])
+        cov = state.kernels.covariance(state.x, state.drift, x, drift)
+        cov = cov if state.mask is None else cov.mul_(state.mask[:, None, :, None])
         weights = torch.linalg.solve_triangular(state.factor, cov, upper=False)
         mean = state.shift + state.scale * (weights * state.errors).sum(dim=2)
         variance = state.kernels.prior(drift) - weights.square().sum(dim=2)
@@ -245,7 +253,7 @@ class KrigingNP(NeuralProcess):
     def _raw(self, found: Components) -> Float[Tensor, "batch target params"]:
         """The raw parameters of a mixture for each output."""
         raw = self.likelihood.raw(*(each.mT for each in (found.weight.log(), found.mean, found.variance.sqrt())))
-        return raw.unflatten(0, (-1, self.dim_y)).transpose(1, 2).flatten(2).to(self.dtype)
+        return raw.unflatten(0, (-1, self.dim_y)).transpose(1, 2).flatten(2).to(self.network.dtype)
 
     def _by_cells(self, task: Task, *at_targets: Tensor) -> Float[Tensor, "1 target params"]:
         """The raw parameters at the targets of one task, by kriging in each one's cells, some cells at a time.
@@ -257,9 +265,8 @@ class KrigingNP(NeuralProcess):
         if len(numbers) <= WHOLE * self.window:
             return self.decode(self._krige(_some_context(task, numbers[None])), *at_targets)
         points, places, values = task.xc[0, numbers] - anchor, xt[0] - anchor, task.yc[0, numbers].tanh().mean(dim=1)
-        offsets = OFFSETS if len(numbers) > MANY * self.window else OFFSETS[:1]
-        found = [cell for offset in offsets for cell in cells(points, places, self.window, offset, values)]
-        found.sort(key=lambda cell: len(cell.members))
+        found = [cell for offset in OFFSETS for cell in cells(points, places, self.window, offset, values)]
+        found = sorted(_where_they_count(found, len(places)), key=lambda cell: len(cell.members))
         sums = xt.new_zeros(4, self.dim_y, self.components, xt.shape[1], dtype=torch.float64)
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
@@ -275,7 +282,7 @@ class KrigingNP(NeuralProcess):
 
     def _each_output(self, values: Shaped[Tensor, "batch points *dim"]) -> Shaped[Tensor, "tasks points *dim"]:
         """The same values for each output."""
-        return values.repeat_interleave(self.dim_y, dim=0)
+        return values if self.dim_y == 1 else values.repeat_interleave(self.dim_y, dim=0)
 
     def _kernels(self, x: Tensor, y: Tensor, mask: Tensor, covariates: Tensor | None) -> Kernels:
         """The mean parameters of the references, weighted by their likelihood, as the network corrects them.
@@ -299,7 +306,9 @@ class KrigingNP(NeuralProcess):
             count.clamp(min=1).log() / 4,
             unit.log().unsqueeze(1) / 2,
         ]
-        out = self.network(torch.cat(features, dim=1).to(self.dtype)).double().unflatten(1, (self.components, -1))
+        out = (
+            self.network(torch.cat(features, dim=1).to(self.network.dtype)).double().unflatten(1, (self.components, -1))
+        )
         variance, length, stretch, nugget, drift, logits = (REACH * (out / REACH).tanh()).split(self.sizes, dim=2)
         bank = torch.from_numpy(logarithms(self.dim_x)).to(x)
         likely_length, likely_nugget = (weights @ bank).T[..., None, None]
@@ -365,6 +374,19 @@ def _exponential(a: Float[Tensor, "*batch dim_x dim_x"]) -> Float[Tensor, "*batc
 def _drift(x: Tensor, covariates: Tensor | None) -> Float[Tensor, "tasks points regressors"]:
     """One, the coordinates and the covariates of each point."""
     return with_covariates(torch.cat([torch.ones_like(x[..., :1]), x], dim=-1), covariates)
+
+
+def _where_they_count(found: list[Cell], places: int) -> list[Cell]:
+    """Cells of several divisions, each with those places alone whose weight is more than a share of their largest."""
+    largest, kept = found[0].weights.new_zeros(places), []
+    for cell in found:
+        largest[cell.members] = torch.maximum(largest[cell.members], cell.weights)
+    for near, members, weights in found:
+        beyond = weights - SHARE * largest[members]
+        some = beyond > 0
+        if some.any():
+            kept.append(Cell(near, members[some], beyond[some]))
+    return kept
 
 
 def _some_context(task: Task, numbers: Int[Tensor, "cells points"]) -> Task:

@@ -117,6 +117,7 @@ class FourierConvolution(torch.autograd.Function):
 @lru_cache(maxsize=64)
 def _waves(size: int, length: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "2 frequencies size"]:
     """cos and sin of 2π f v / length for each frequency f and each cell v of a kernel."""
-    cells = torch.arange(size, dtype=torch.float64) - size // 2
-    angle = 2 * torch.pi / length * torch.outer(torch.arange(length // 2 + 1, dtype=torch.float64), cells)
-    return torch.stack([angle.cos(), angle.sin()]).to(dtype).to(device)
+    with torch.inference_mode(False):  # a later training may use them too
+        cells = torch.arange(size, dtype=torch.float64) - size // 2
+        angle = 2 * torch.pi / length * torch.outer(torch.arange(length // 2 + 1, dtype=torch.float64), cells)
+        return torch.stack([angle.cos(), angle.sin()]).to(dtype).to(device)

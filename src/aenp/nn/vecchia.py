@@ -1,9 +1,9 @@
 """Vecchia's likelihood: how well reference kernels explain some points, each given its nearest predecessors."""
 
 import math
-from bisect import bisect_right
 from functools import cache
-from itertools import product
+from itertools import groupby, product
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.linalg import expm
 from torch import Tensor
-from torch.nn.functional import pad
 
 from aenp.nn.matern import matern
 
@@ -90,7 +89,7 @@ def spacing(x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch po
     distance = distances(x, x)
     itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
     nearest = distance.masked_fill(itself | ~mask.unsqueeze(1), torch.inf).amin(dim=2)
-    median = nearest.masked_fill(~(mask & nearest.isfinite()), torch.nan).nanmedian(dim=1).values
+    median = torch.where(mask & (nearest < torch.inf), nearest, torch.nan).nanmedian(dim=1).values
     even = mask.sum(dim=1).clamp(min=1) ** (-1 / x.shape[2])
     return torch.where(median.isnan(), even, torch.maximum(median, even / 50))
 
@@ -110,48 +109,64 @@ def profile(
         covariates: regressors with coefficients of variance one.
     """
     near, valid = (each.permute(2, 0, 1) for each in _nearest_predecessors(x, y, mask))
-    places, values, own = _at(x, near), _at(y.unsqueeze(-1), near) * valid, valid[-1]
-    drift = torch.ones_like(values) if covariates is None else _at(pad(covariates, [1, 0], value=1.0), near)
-    one, other = torch.triu_indices(len(near), len(near), device=x.device)
-    place, its = (places[:, each] for each in (one, other))
-    apart = ~(valid[one] & valid[other]) & (one != other)[:, None, None]
+    each_point = [y.unsqueeze(-1), x, torch.ones_like(y).unsqueeze(-1), *([] if covariates is None else [covariates])]
+    known, own = _at(torch.cat(each_point, dim=2), near) * valid, valid[-1]  # zero for a neighbour that there is not
     extent = (x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)).clamp(min=1e-12)
-    constant, linear = (drift[:, one] * drift[:, other]).sum(dim=0), (place * its).sum(dim=0) / extent.unsqueeze(1)
-    constant, linear = (each.masked_fill(apart, 0.0).unsqueeze(1) for each in (constant, linear))
-    stretched = torch.from_numpy(_stretches(x.shape[2])).to(x).mT @ (place - its).flatten(1)
-    distance = stretched.square().sum(dim=1).sqrt().unflatten(1, apart.shape).masked_fill(apart, torch.inf)
-    distance, bank = distance.transpose(0, 1).contiguous(), _bank(x.shape[2])
-    lengthscale, trend, nugget = (torch.from_numpy(each).to(x)[:, None, None] for each in bank.facts)
-    parts = [matern(distance[:, bank.stretches[some]], nu, lengthscale[some]) for nu, some in bank.alike.items()]
-    cov = torch.cat(parts, dim=1).add_(constant).addcmul_(linear, trend)[:, bank.which]
-    variance, error = _conditional(cov, values, nugget)
+    nugget = torch.from_numpy(_bank(x.shape[2], len(near)).nugget).to(x)
+    variance, error = _conditional(_covariances(known[1:], x.shape[2], extent), known[:1], nugget)
     count = own.sum(dim=1).clamp(min=1)
-    scales = ((error.square() / variance * own).sum(dim=-1) / count).clamp(min=1e-8).log()
+    scales = ((error.square() / variance).sum(dim=-1) / count).clamp(min=1e-8).log()
     logliks = -(scales + (variance.log() * own).sum(dim=-1) / count) / 2
     return logliks.T, scales.T
+
+
+def _covariances(
+    known: Float[Tensor, "regressors family batch rows"], dim_x: int, extent: Float[Tensor, " batch"]
+) -> Float[Tensor, "pairs references batch rows"]:
+    """Under each reference without nugget, of the pairs (j, i) with i ≥ j in order.
+
+    Args:
+        known: places, one and covariates of the points; all zero for one that there is not, which covaries with none.
+        dim_x: number of coordinates.
+        extent: the mean square coordinate, which linear trends are in proportion to.
+    """
+    family, bank = known.shape[1], _bank(dim_x, known.shape[1])
+    pairs = torch.triu_indices(family, family, device=known.device)
+    one, other = (known.index_select(1, each) for each in pairs)
+    apart, products = one[:dim_x] - other[:dim_x], one * other
+    stretched = torch.from_numpy(_stretches(dim_x)).to(apart) @ apart.flatten(1)
+    distance = stretched.square_().sum(dim=1).sqrt_().unflatten(1, apart.shape[1:])
+    alike = [(nu, number, torch.from_numpy(scale).to(apart)) for nu, (number, scale) in bank.alike.items()]
+    correlation = torch.cat([matern(distance[:number], nu, scale) for nu, number, scale in alike])
+    constant, linear = products[dim_x:].sum(dim=0), products[:dim_x].sum(dim=0) / extent.unsqueeze(1)
+    cov = correlation.mul_(products[dim_x]).add_(constant).addcmul_(linear, torch.from_numpy(bank.trend).to(apart))
+    which = torch.from_numpy(bank.which).to(apart.device)
+    return cov.flatten(0, 1).index_select(0, which).unflatten(0, (len(constant), -1))
 
 
 class Bank(NamedTuple):
     """The references in numbers. Those that differ in the nugget alone have one correlation."""
 
-    facts: tuple[Float[ndarray, " correlations"], Float[ndarray, " correlations"], Float[ndarray, " references"]]
-    "Lengthscales and variances of the trend of the correlations, and nuggets of the references."
-    stretches: list[int]
-    "Of the correlations."
-    alike: dict[float, slice]
-    "Which correlations have a smoothness."
-    which: list[int]
-    "Each reference's correlation."
+    alike: dict[float, tuple[int, Float[ndarray, "some 1 1 1"]]]
+    "The correlations of a smoothness: the number of their stretches, one for all or one for each, and lengthscales."
+    trend: Float[ndarray, "correlations 1 1 1"]
+    nugget: Float[ndarray, "references 1 1"]
+    which: Int[ndarray, " numbers"]
+    "Of all pairs of each correlation, one after the other: first those of the first pair for each reference."
 
 
 @cache
-def _bank(dim_x: int) -> Bank:
-    kernels = references(dim_x)
+def _bank(dim_x: int, family: int) -> Bank:
+    kernels, pairs = references(dim_x), family * (family + 1) // 2
     correlations = sorted({each._replace(nugget=0.0) for each in kernels})
-    smoothness, lengthscale, _, stretches, trend = zip(*correlations, strict=True)
-    alike = {each: slice(smoothness.index(each), bisect_right(smoothness, each)) for each in smoothness}
-    facts = np.array(lengthscale), np.array(trend), np.array([each.nugget for each in kernels])
-    return Bank(facts, list(stretches), alike, [correlations.index(each._replace(nugget=0.0)) for each in kernels])
+    alike = {}
+    for smoothness, some in groupby(correlations, key=attrgetter("smoothness")):
+        _, lengthscale, _, stretches, _ = zip(*some, strict=True)
+        alike[smoothness] = len(set(stretches)), np.reshape(lengthscale, (-1, 1, 1, 1))
+    which = np.array([correlations.index(each._replace(nugget=0.0)) for each in kernels])
+    trend, nugget = np.array([each.trend for each in correlations]), np.array([each.nugget for each in kernels])
+    numbers = np.arange(pairs)[:, None] + pairs * which
+    return Bank(alike, trend.reshape(-1, 1, 1, 1), nugget.reshape(-1, 1, 1), numbers.ravel())
 
 
 @cache
@@ -168,8 +183,8 @@ def order(
 
     Those at the same place are told apart by their values, and masked points come last. Places are in spacings.
     """
-    turns = PHASE + x @ x.new_tensor(WAVE[: x.shape[2]])
-    return (turns - turns.floor() + APART * y.tanh()).masked_fill(~mask, torch.inf)
+    phase = (PHASE + x @ x.new_tensor(WAVE[: x.shape[2]])).remainder_(1)
+    return torch.where(mask, phase + APART * y.tanh(), torch.inf)
 
 
 def take(values: Float[Tensor, "batch points dim"], near: Int[Tensor, "batch *numbers"]) -> Tensor:
@@ -185,17 +200,15 @@ def _nearest_predecessors(
     The second tensor says which of them there are.
     """
     key, count = order(x, y, mask), mask.sum(dim=1, keepdim=True)
-    rows = torch.arange(min(ROWS, x.shape[1]), device=x.device)
-    thinned = ((rows + 0.5) * count / len(rows)).long()
-    rank = torch.where(count <= len(rows), rows, thinned)
-    own = key.argsort(dim=1).take_along_dim(rank.clamp(max=x.shape[1] - 1), 1)
+    rank, own = torch.arange(min(ROWS, x.shape[1]), device=x.device), key.argsort(dim=1)
+    if x.shape[1] > ROWS:
+        rank = torch.where(count <= ROWS, rank, ((rank + 0.5) * count / ROWS).long())
+        own = own.gather(1, rank)
     tilted = APART * y.tanh() - x @ x.new_tensor(TILT[: x.shape[2]])
-    distance = distances(take(x, own), x) + tilted.unsqueeze(1)
-    earlier = key.unsqueeze(1) < key.take_along_dim(own, 1).unsqueeze(2)
-    distance = distance.masked_fill(~earlier, torch.inf)
-    near = distance.topk(min(NEIGHBOURS, x.shape[1]), dim=2, largest=False)
-    exists = rank < count
-    valid = torch.cat([near.values.isfinite() & exists.unsqueeze(-1), exists.unsqueeze(-1)], dim=2)
+    distance = distances(take(x, own), x).add_(tilted.unsqueeze(1))
+    distance.masked_fill_(key.unsqueeze(1) >= key.gather(1, own).unsqueeze(2), torch.inf)
+    near, exists = distance.topk(min(NEIGHBOURS, x.shape[1]), dim=2, largest=False), (rank < count).unsqueeze(-1)
+    valid = torch.cat([(near.values < torch.inf) & exists, exists], dim=2)
     return torch.cat([near.indices, own.unsqueeze(-1)], dim=2), valid
 
 
@@ -203,7 +216,8 @@ def _at(
     values: Float[Tensor, "batch points dim"], near: Int[Tensor, "family batch rows"]
 ) -> Float[Tensor, "dim family batch rows"]:
     """The values at the points of these numbers, rows last: arithmetic on many rows at a time is fast."""
-    return values.permute(2, 0, 1).unsqueeze(1).take_along_dim(near.unsqueeze(0), dim=3)
+    each = values.permute(2, 0, 1).unsqueeze(1).expand(-1, len(near), -1, -1)
+    return each.gather(3, near.expand(len(each), -1, -1, -1))
 
 
 def _conditional(
@@ -219,7 +233,7 @@ def _conditional(
     columns = cov.split(list(range(values.shape[1], 0, -1)))
     errors = values.transpose(0, 1).expand(-1, cov.shape[1], -1, -1).clone()
     for j, column in enumerate(columns):
-        variance = (column[0] + nugget).clamp_(min=nugget)
+        variance = column[0].clamp(min=0).add_(nugget)
         ratios = column[1:] / variance
         errors[j + 1 :].addcmul_(ratios, errors[j], value=-1)
         for k, (later, ratio) in enumerate(zip(columns[j + 1 :], ratios.unbind(), strict=True)):
