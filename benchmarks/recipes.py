@@ -11,7 +11,7 @@ import json
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,7 +165,7 @@ def main(
     jobs: int = 2,
     out: Path = HERE,
 ) -> None:
-    """Runs the trials whose names begin with one of `names`, and writes the table.
+    """Runs the trials of these names, or whose names begin so, and writes the table.
 
     Args:
         names: which trials; by default all.
@@ -178,7 +178,7 @@ def main(
     file = out / "recipes.json"
     results = json.loads(file.read_text()) if file.exists() else []
     done = {result["trial"] for result in results if (result["minutes"], result["seed"]) == (minutes, seed)}
-    chosen = {name: each for name, each in TRIALS.items() if (not names or name.startswith(names)) and name not in done}
+    chosen = {name: each for name, each in TRIALS.items() if is_chosen(name, names) and name not in done}
     seconds = step_seconds(chosen, seed, data) if chosen else {}
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
         running = [
@@ -190,6 +190,11 @@ def main(
             file.write_text(json.dumps(results).replace('{"trial"', '\n{"trial"') + "\n")
             print(*row(results[-1]), sep=" | ", flush=True)
     (out / "recipes.md").write_text(page(results))
+
+
+def is_chosen(name: str, names: Sequence[str]) -> bool:
+    """Whether this trial is one of those named, each as a whole or by a beginning that several have."""
+    return not names or any(name == each or (each not in TRIALS and name.startswith(each)) for each in names)
 
 
 def row(result: Mapping[str, Any]) -> list[str]:
