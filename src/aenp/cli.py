@@ -45,7 +45,7 @@ PHRASES = {
 }
 "What tyro writes about its own matters, and what is meant."
 
-ARGUMENT = re.compile(r"`(\w+)`|\b(\w+)=('[^']*')")
+ARGUMENT = re.compile(r"`(\w+)`|\b(\w+)=('[^']*'(?: or '[^']*')*)")
 "How messages name an argument in Python, and what it is to be."
 
 HELP = """\
@@ -155,7 +155,7 @@ def _as_typed(text: str, command: str) -> str:
         name = f"--{found[1] or found[2]}".replace("_", "-")
         if name not in known:
             return found[0]
-        return name if found[1] else f"{name} {found[3][1:-1]}"
+        return name if found[1] else f"{name} {found[3]}".replace("'", "")
 
     return ARGUMENT.sub(option, text)
 

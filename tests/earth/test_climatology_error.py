@@ -43,6 +43,21 @@ def test_its_doubt_is_the_size_of_its_errors_at_new_places() -> None:
     assert np.sqrt(np.mean(flat**2)) < 0.3
 
 
+def test_a_faulty_station_or_a_pair_of_them_does_not_decide_everywhere() -> None:
+    """A sensor that is stuck, and two that stand together and differ a little."""
+    values = np.zeros(len(PLACES)) + RNG.standard_normal((len(TIMES), len(PLACES)))
+    sound = climatology(np.zeros(len(PLACES))).doubt(new_places())
+    stuck = values.copy()
+    stuck[:, 0] = 10
+    where = PLACES["latitude"].to_numpy(), PLACES["longitude"].to_numpy()
+    assert np.median(Climatology.of(TIMES.to_numpy(), *where, stuck).doubt(new_places())) < 2 * np.median(sound)
+    pair = tuple(np.append(each, each[0] + 1e-4) for each in where)
+    beside = Climatology.of(TIMES.to_numpy(), *pair, np.column_stack([values, values[:, 0] + 0.3]))
+    there = {"latitude": where[0][:1] + np.array([0.01, 0.1, 1.0]), "longitude": np.repeat(where[1][:1], 3)}
+    doubt = beside.doubt(there)
+    assert doubt[0] < doubt[1] < doubt[2] < 2 * sound.max()
+
+
 def test_one_place_is_all_that_is_known() -> None:
     one = Climatology([45.0], [5.0], [[280.0]], [2.0], [])
     assert one.doubt(new_places(3)).tolist() == [0, 0, 0]

@@ -713,10 +713,11 @@ def test_invalid_arguments_raise(model: FieldModel, context: object, target: obj
 def test_units_of_rain_are_checked_where_it_rains() -> None:
     frame = Frame(list(FRAME.axes.values()), [Variable("rain", 0.0, 3.0, low=0.0)])
     model = FieldModel(aenp.CNP(2, 1, likelihood=NonNegative()), frame)
-    rain = stations().assign(rain=[0.0] * 8 + [2000.0, 3000, 4000, 5000]).drop(columns="t2m")
+    rain = stations().assign(rain=[0.0, 0.0] + 5 * [3000.0, 4000.0]).drop(columns="t2m")
     with pytest.raises(ValueError, match=r"values are about 3500; the model .* rain of 0 ± 3\. Check"):
         model.predict(rain, GRID)
-    assert np.isfinite(model.predict(rain.assign(rain=0.0), GRID)["mean"]).all()
+    for fine in ([0.0] * 12, [0.0] * 11 + [90.0]):  # a shower at one station is no other unit
+        assert np.isfinite(model.predict(rain.assign(rain=fine), GRID)["mean"]).all()
 
 
 def test_a_grid_across_the_date_line_is_predicted_in_one_piece(model: FieldModel) -> None:

@@ -102,22 +102,23 @@ class Climatology(Reference):
         Its square grows with the distance to the nearest of them, at the rate at which the places around, if each is
         left out, are missed; up to the variance between all of them.
         """
-        index, weights = nearby(self.positions, positions(coordinates))
-        far = KDTree(self.positions).query(positions(coordinates))[0]
-        squares, distance = self._missed
-        rate = (weights * squares[index]).sum(1) / np.maximum((weights * distance[index]).sum(1), 1e-3)
-        between = self._square(self.coefficients - self.coefficients.mean(0)) / self.stds**2
-        return np.asarray(np.sqrt(np.minimum(rate * far, between.mean())))
+        at = positions(coordinates)
+        index, weights = nearby(self.positions, at)
+        squares, distance, between = self._missed
+        rate = squares[index].sum(1) / np.maximum(distance[index].sum(1), 1e-3)
+        square = np.minimum(rate * np.linalg.norm(at - self.positions[index[:, 0]], axis=1), between)
+        return np.sqrt(square) / (weights * self.stds[index]).sum(1)
 
     @cached_property
-    def _missed(self) -> tuple[Float[ndarray, " places"], Float[ndarray, " places"]]:
-        """The squared error, in variances, of what the others say of each place, and the distance to the nearest."""
+    def _missed(self) -> tuple[Float[ndarray, " places"], Float[ndarray, " places"], float]:
+        """The squared error of what others say of a place, how far the nearest is, and the variance between all."""
         if len(self.positions) == 1:
-            return np.zeros(1), np.ones(1)
+            return np.zeros(1), np.ones(1), 0.0
         index, weights = nearby(self.positions, self.positions, itself=False)
         error = self.coefficients - (weights[..., None] * self.coefficients[index]).sum(1)
         distance = np.linalg.norm(self.positions - self.positions[index[:, 0]], axis=1)
-        return self._square(error) / self.stds**2, distance
+        between = self._square(self.coefficients - self.coefficients.mean(0)).mean()
+        return self._square(error), distance, float(between)
 
     def _square(self, coefficients: Float[ndarray, "places features"]) -> Float[ndarray, " places"]:
         """The mean square over time of what these are the coefficients of."""

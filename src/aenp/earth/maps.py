@@ -93,7 +93,7 @@ def _draw_row(axes: Iterable[Axes], prediction: xr.Dataset, observed: pd.DataFra
         low, high = limits if name in VALUES else _limits(prediction, [name])
         image = _draw(axis, values, colours, low, high)
         units = values.attrs.get("units")
-        pyplot.colorbar(image, ax=axis, label=f"{title} [{units}]" if units else title, shrink=0.8)
+        axis.figure.colorbar(image, ax=axis, label=f"{title} [{units}]" if units else title, shrink=0.8)
         limits_of = axis.get_xlim(), axis.get_ylim()
         longitude = _near(observed["longitude"].to_numpy(), sum(limits_of[0]) / 2)
         filled = {"c": observed["value"], "cmap": colours, "vmin": low, "vmax": high}

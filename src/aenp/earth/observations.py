@@ -14,6 +14,8 @@ from aenp.earth.sources import NoSuchVariable, NoValues, converted, describe
 
 FAR = 20
 "Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."
+FEWEST = 10
+"The smallest number of values other than zero whose median tells."
 
 
 def observations_in(
@@ -96,7 +98,8 @@ def _in_units(observed: pd.DataFrame, expected: Variable, context: PointsLike) -
     both, values = "the context and the model's training data", observed["value"].to_numpy(float)
     observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
     observed.attrs["units"] = expected.units
-    middle = float(observed["value"].where(observed["value"] != 0).median())  # of rain, most values may be zero
+    wet = observed["value"][observed["value"] != 0]  # of rain, most values may be zero, and few tell nothing
+    middle = float((wet if len(wet) >= FEWEST else observed["value"]).median())
     if abs(expected.y(middle)) > FAR:
         about = f"{expected.mean:.4g} ± {expected.std:.2g} {expected.units}".rstrip()
         raise ValueError(

@@ -255,7 +255,9 @@ def _value(
         if len(candidates) == 1:
             return candidates[0]
         if not candidates:
-            raise ValueError(f"{where} has no column of numbers besides {', '.join(plain)}")
+            raise ValueError(
+                f"{where} has no column of values besides {', '.join(plain)}; if one of these is, name it in `variable`"
+            )
         raise ValueError(f"{where} has several columns of values, {', '.join(candidates)}; choose one with `variable`")
     exact = [name for name, title in plain.items() if variable in (name, title)]
     alike = [name for name in others if same_variable(variable, name)]

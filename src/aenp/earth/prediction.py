@@ -318,7 +318,7 @@ class Predictor:
         mean = equivariant = prediction.mean
         if encoded.equivariant is not encoded.state:
             with self.process.equivariant():
-                equivariant = self._distribution(encoded.equivariant, encoded.unit, at, doubt).mean
+                equivariant = self._distribution(encoded.equivariant, encoded.unit, at, None).mean
         values = {
             "mean": mean,
             "std": prediction.stddev,

@@ -233,12 +233,12 @@ def validate(model: FieldModel, data: PointsLike, choice: Choice, progress: bool
 def _hints(model: FieldModel) -> dict[str, str]:
     """What the model was not fitted with, by the baseline that has it."""
     hints = {}
-    if model.frame.reference is None and not model.frame.kinds:
+    if model.frame.reference is None and not model.frame.kinds and model.process.likelihood.relative:
         hints["kriging of anomalies"] = (
             "Within its own region, a model fitted with anomalies=True (--anomalies) would know the climatology of "
             "each place too."
         )
-    if not model.frame.covariates:
+    if not model.frame.covariates and "elevation" not in model.frame.axes:
         hints["kriging with elevation"] = (
             "A model fitted with a topography among its covariates (--covariates) would know the elevation too."
         )

@@ -306,9 +306,8 @@ class KrigingNP(NeuralProcess):
             count.clamp(min=1).log() / 4,
             unit.log().unsqueeze(1) / 2,
         ]
-        out = (
-            self.network(torch.cat(features, dim=1).to(self.network.dtype)).double().unflatten(1, (self.components, -1))
-        )
+        seen = torch.cat(features, dim=1).to(self.network.dtype)
+        out = self.network(seen).double().unflatten(1, (self.components, -1))
         variance, length, stretch, nugget, drift, logits = (REACH * (out / REACH).tanh()).split(self.sizes, dim=2)
         bank = torch.from_numpy(logarithms(self.dim_x)).to(x)
         likely_length, likely_nugget = (weights @ bank).T[..., None, None]
