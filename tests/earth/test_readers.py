@@ -418,7 +418,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "points: no coordinates": (lambda: open_points(TABLE[["time", "value"]]), "no latitude and no longitude.*time, "),
     "points: unknown variable": (lambda: open_points(TABLE, "rain"), "no column 'rain'; choose `variable` from value"),
     "points: several variables": (lambda: open_points(TABLE.assign(b=1)), "several columns of values, value, b; "),
-    "points: no numbers": (lambda: open_points(TABLE.drop(columns="value")), "no column of numbers"),
+    "points: no numbers": (lambda: open_points(TABLE.drop(columns="value")), "no column of values"),
     "points: a word among numbers": (
         lambda: open_points(TABLE.assign(value=["281", "warm", "cold"])), "column value has the value 'warm', which is"
     ),
