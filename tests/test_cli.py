@@ -241,6 +241,7 @@ def test_errors_are_one_line(
         (("fit", "t.csv"), "t.csv has several columns of values, a, b; choose one with --variable\n"),
         (("fit", "t.csv", "--variable", "c"), "choose --variable from a, b\n"),
         (("fit", "t.csv", "--bounds", "0", "1"), "bounds are for --likelihood bounded; got"),
+        (("fit", "t.csv", "--family", "convcnp", "--time", "2 days"), "needs --family pttnp or tnp; got"),
     ],
 )
 def test_errors_name_options_as_they_are_typed(

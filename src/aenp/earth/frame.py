@@ -263,7 +263,7 @@ class Frame(Configured):
 
     def doubt(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "*points"] | None:
         """The standard error in the model's unit of what y counts from at these places; None if that is known."""
-        return self.reference.doubt(coordinates) if isinstance(self.reference, Climatology) else None
+        return None if self.reference is None else self.reference.doubt(coordinates)
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""

@@ -28,6 +28,10 @@ class Reference(Configured, ABC):
     def at(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Moments:
         """The mean and standard deviation at places."""
 
+    def doubt(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, " points"] | None:
+        """The standard error of the mean at places, in standard deviations; None if it is known everywhere."""
+        return None
+
     def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:
         """What is expected, whatever was observed."""
         return self.at(target)

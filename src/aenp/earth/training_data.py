@@ -339,7 +339,7 @@ def _from_points(
 
 
 def _doubt(frame: Frame, x: Float[Tensor, "*points dim_x"]) -> Float[Tensor, "*points 1"]:
-    """The standard error of the frame's climatology at places in the model's unit."""
+    """The standard error of the frame's climatology at places in the model's unit, whose time does not matter."""
     each = zip(frame.axes.items(), x.flatten(0, -2).T.double().numpy(), strict=False)
     doubt = frame.doubt({name: axis.origin + axis.unit * values for (name, axis), values in each})
     return torch.from_numpy(doubt).float().view(*x.shape[:-1], 1)
