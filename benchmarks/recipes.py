@@ -248,8 +248,13 @@ BY_NORM = {"clip": 1.0, "clip_by": "norm"}
 FAST = {"learning_rate": 2e-3}
 MUON = {"optimiser": "muon"}
 MOVED = MUON | {"elsewhere": 0.5}
-TOKENS = {"form": "perceiver", "pseudo_tokens": "grid", "pseudo_spacing": 0.25, "window": 7}
-ON_GRID = TOKENS | {"wavelengths": (0.2, 2.5)}
+ON_GRID = {
+    "form": "perceiver",
+    "pseudo_tokens": "grid",
+    "pseudo_spacing": 0.25,
+    "window": 7,
+    "wavelengths": (0.2, 2.5),
+}
 "From a cell to some cells of it: pairs that see each other are that far apart, and longer waves would tell nothing."
 
 conv = Trial("era5-2d", "convcnp", "approx", UNET, FIXED)
@@ -367,7 +372,7 @@ TRIALS |= {
     f"{experiment}/pttnp-{symmetry}: shipped{end}": shipped(experiment, symmetry, **options)
     for experiment in ("era5-2d", "smoke")
     for symmetry in SYMMETRIES
-    for end, options in (("", {}), (", long waves on a grid", TOKENS), (", grid", ON_GRID))
+    for end, options in (("", {}), (", grid", ON_GRID), (", grid of sight 1", ON_GRID | {"sight": 1}))
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Adjustment: places left out of training tell how far local effects can be trusted, and how wide intervals must be."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,26 @@ def test_effects_that_do_not_hold_at_new_places_are_switched_off(truth: Callable
     found = adjust(model, tasks(truth, noise=0.2))
     assert found.strength == 0 == model.fixed_inputs.strength and found.gain.mean == 0
     assert str(found) == "local effects are worth nothing at places left out of training, and are switched off"
+
+
+class Doubting(Waving):
+    """Knows where the noise is large from its fixed inputs, which also move its mean."""
+
+    shift = 0.0
+
+    def decode(self, state: None, xt: Tensor, covariates: Tensor | None = None) -> Tensor:
+        wave = super().decode(state, xt)[..., :1]
+        return torch.cat([self.shift * wave, 2 * wave], dim=-1)
+
+
+@pytest.mark.parametrize(("shift", "strength"), [(0.0, 0.75), (0.2, 0.0)])
+def test_effects_that_take_means_further_from_the_targets_are_switched_off(shift: float, strength: float) -> None:
+    """Even where they are worth something in log-likelihood."""
+    model = Doubting(1, 1, fixed_inputs=Waves(1, 1))
+    model.shift = shift
+    some = tasks(torch.zeros_like, noise=1.0)
+    noise = torch.nn.functional.softplus(2 * some[0].xt.sin()) * some[0].yt
+    assert adjust(model, [replace(some[0], yt=noise - 0.2 * some[0].xt.sin())]).strength == strength
 
 
 @pytest.mark.parametrize("likelihood", [Normal(), Robust(share=0.05, fault=2.0)], ids=["normal", "robust"])

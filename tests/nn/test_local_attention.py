@@ -10,6 +10,7 @@ from aenp.nn.spectral import Frequencies
 
 BATCH, HEADS, SIZE, POINTS = 2, 2, 4, 11
 SHAPES = pytest.mark.parametrize("shape", [(7,), (5, 4), (3, 2, 4)])
+SIGHTS = pytest.mark.parametrize("sight", [1, 2])
 SPACING = [0.5, 0.8, 0.3]
 
 
@@ -38,9 +39,9 @@ def channels(*counts):
     return [torch.randn(BATCH, HEADS, count, SIZE, dtype=torch.float64, requires_grad=True) for count in counts]
 
 
-def weights(lattice, x, v):
-    """Π_d (1 − 3 Δ_d² + 2 |Δ_d|³) for every point and every token less than a cell away."""
-    away = (x.unsqueeze(2) - v.unsqueeze(1)).abs() / torch.tensor(lattice.spacing, dtype=torch.float64)
+def weights(lattice, x, v, sight):
+    """Π_d (1 − 3 Δ_d² + 2 |Δ_d|³), with Δ in units of `sight` cells, for every point and every token in sight."""
+    away = (x.unsqueeze(2) - v.unsqueeze(1)).abs() / (sight * torch.tensor(lattice.spacing, dtype=torch.float64))
     return torch.where(away < 1, 1 - 3 * away**2 + 2 * away**3, 0.0).prod(-1)
 
 
@@ -64,14 +65,15 @@ def assert_same_with_gradients(ours, theirs, inputs):
 
 
 @SHAPES
+@SIGHTS
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.usefixtures("parts")
-def test_tokens_and_points_read_each_other(shape, masked):
+def test_tokens_and_points_read_each_other(shape, sight, masked):
     lattice, x, v, frequencies = scene(shape)
-    points = among(lattice, x, frequencies(x))
+    points = among(lattice, x, frequencies(x), sight)
     tokens = Tokens(in_a_row(frequencies(v)), shape)
     q, k, value = channels(v.shape[1], POINTS, POINTS)
-    weight, mask = weights(lattice, x, v), torch.rand(BATCH, POINTS) > 0.3 if masked else None
+    weight, mask = weights(lattice, x, v, sight), torch.rand(BATCH, POINTS) > 0.3 if masked else None
     seen = weight if mask is None else weight * mask.unsqueeze(-1)
     ours = ReadPoints()(q, k, value, tokens, points, mask)
     assert_same_with_gradients(ours, plain(frequencies, q, k, value, v, x, seen.mT, 1), (q, k, value))
@@ -106,7 +108,7 @@ def test_a_window_is_attention_to_near_tokens(shape, reach, masked):
 @pytest.mark.usefixtures("parts")
 def test_large_logits_do_not_overflow():
     lattice, x, v, frequencies = scene((5, 4))
-    points, tokens = among(lattice, x, frequencies(x)), Tokens(in_a_row(frequencies(v)), (5, 4))
+    points, tokens = among(lattice, x, frequencies(x), 2), Tokens(in_a_row(frequencies(v)), (5, 4))
     q, k, value = channels(v.shape[1], POINTS, POINTS)
     assert ReadPoints()(1e4 * q, k, value, tokens, points, None).isfinite().all()
     q, k, value = channels(POINTS, v.shape[1], v.shape[1])
@@ -114,9 +116,14 @@ def test_large_logits_do_not_overflow():
 
 
 @SHAPES
-def test_weights_sum_to_one_on_the_grid_and_vanish_beyond_it(shape):
-    lattice, x, _, frequencies = scene(shape)
-    inside = among(lattice, x.clamp(min=0).minimum(lattice.offsets(1).flatten(0, -2).amax(0)), frequencies(x))
-    torch.testing.assert_close(inside.weight.sum(-1), torch.ones(BATCH * POINTS, dtype=torch.float64))
-    assert not among(lattice, x + 100, frequencies(x)).weight.any()
-    assert not among(lattice, x - 100, frequencies(x)).weight.any()
+@SIGHTS
+def test_weights_have_one_sum_on_the_grid_and_vanish_beyond_it(shape, sight):
+    """The sum is sight^dim_x, far from the grid's border where some of the tokens that a point would see are not."""
+    lattice, x, _, frequencies = scene(tuple(count + 2 for count in shape))
+    last = lattice.offsets(1).flatten(0, -2).amax(0)
+    inner = torch.tensor(lattice.spacing, dtype=torch.float64) * (sight - 1)
+    inside = among(lattice, x.clamp(min=inner).minimum(last - inner), frequencies(x), sight)
+    expected = torch.full((BATCH * POINTS,), float(sight ** len(shape)), dtype=torch.float64)
+    torch.testing.assert_close(inside.weight.sum(-1), expected)
+    assert not among(lattice, x + 100, frequencies(x), sight).weight.any()
+    assert not among(lattice, x - 100, frequencies(x), sight).weight.any()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -56,8 +57,9 @@ def adjust(
 ) -> Adjustment:
     """What suits the model for tasks whose targets are at places left out of training; its strength is set to that.
 
-    Of several strengths, that is the one whose gain less its standard error is the largest. `doubt` is the standard
-    deviation of what the model cannot know of a place, by default zero.
+    Of the strengths with which means are no further from the targets than without fixed inputs, that is the one whose
+    gain less twice its standard error is the largest. `doubt` is the standard deviation of what the model cannot know of
+    a place, by default zero.
     """
     model.eval()
     where = torch.cat([_counted(task.xt[..., :2], task) for task in tasks]).unique(dim=0, return_inverse=True)[1]
@@ -67,12 +69,16 @@ def adjust(
     tried = {}
     for strength in STRENGTHS if model.fixed_inputs is not None else (0.0,):
         _set_strength(model, strength)
-        tried[strength] = _spread_and_loglik(model, tasks, level, doubt)
-    without = tried[0.0][1]
-    gains = {strength: Score.of((values - without)[None], where[None]) for strength, (_, values) in tried.items()}
-    best = max(gains, key=lambda strength: gains[strength].mean - gains[strength].standard_error)
+        tried[strength] = _scores(model, tasks, level, doubt)
+    without = tried[0.0]
+    gains = {
+        strength: Score.of((each.loglik - without.loglik)[None], where[None])
+        for strength, each in tried.items()
+        if each.error <= without.error
+    }
+    best = max(gains, key=lambda strength: gains[strength].mean - 2 * gains[strength].standard_error)
     _set_strength(model, best)
-    return Adjustment(best, gains[best], tried[best][0])
+    return Adjustment(best, gains[best], tried[best].spread)
 
 
 TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
@@ -89,11 +95,21 @@ def _set_strength(model: NeuralProcess, strength: float) -> None:
         model.fixed_inputs.strength = strength
 
 
+class _Scores(NamedTuple):
+    """How well a model with some strength predicts."""
+
+    spread: float
+    "The factor of its standard deviations, 1 if they must stay."
+    loglik: Float[Tensor, " targets"]
+    "With that factor."
+    error: float
+    "The mean absolute error."
+
+
 @torch.no_grad()
-def _spread_and_loglik(
+def _scores(
     model: NeuralProcess, tasks: Sequence[Task], level: float | None, doubt: Callable[[Tensor], Tensor] | None
-) -> tuple[float, Float[Tensor, " targets"]]:
-    """The factor of the standard deviations, 1 if they must stay, and with it the log-likelihood of each target."""
+) -> _Scores:
     predictions: list[tuple[Distribution, Tensor, Task]] = []
     for task in tasks:
         if task.yt is not None:
@@ -107,7 +123,8 @@ def _spread_and_loglik(
             depths.append(_counted(torch.from_numpy(depth(*(v.numpy() for v in (y, each.mean, low, high)))), task))
         spread = float(np.quantile(torch.cat(depths).double().numpy(), level))
     values = [_counted(_log_prob(model, widened(each, spread), y).sum(-1), task) for each, y, task in predictions]
-    return spread, torch.cat(values).double()
+    errors = [_counted((each.mean - y).abs(), task) for each, y, task in predictions]
+    return _Scores(spread, torch.cat(values).double(), torch.cat(errors).double().mean().item())
 
 
 def _log_prob(model: NeuralProcess, prediction: Distribution, y: Tensor) -> Tensor:

@@ -47,9 +47,9 @@ class PTTNP(Transformer):
 
     With `pseudo_tokens="grid"` they lie on a grid that is laid around each task's context and anchored on its mean, all
     with the same u_0. They read the context once and each other in every layer, and targets read them once after the
-    last. A token sees the context and a target the tokens less than one cell away, and tokens see each other within a
-    window: the cost is linear in the numbers of points and of cells, and targets decide nothing about each other. The
-    grid ends one or two cells beyond the outermost context points; targets a cell further out see no tokens.
+    last. A token sees the context and a target the tokens less than `sight` cells away, and tokens see each other within
+    a window: the cost is linear in the numbers of points and of cells, and targets decide nothing about each other. The
+    grid ends one or two cells beyond the outermost context points; targets `sight` cells further out see no tokens.
     Predictions are smooth in the targets, and in the context as long as its outermost points, seen from the mean, stay
     in their cells, beyond which the grid grows.
 
@@ -64,6 +64,8 @@ class PTTNP(Transformer):
         pseudo_spread: standard deviation of the initial v_{m,0}, in units of x: about half the extent of a context.
         pseudo_spacing: distance between the tokens of a grid, in units of x: one number or one for each dimension.
         window: odd number of tokens of a grid that a token sees in each dimension, itself in the middle.
+        sight: how many cells of a grid away tokens and points see each other in each dimension: the cost of many points
+            grows with its power `dim_x`.
         dim: size D_z of the tokens.
         heads: number of attention heads.
         layers: number of layers.
@@ -100,6 +102,7 @@ class PTTNP(Transformer):
         pseudo_spread: float = 1.0,
         pseudo_spacing: float | Sequence[float] = 0.5,
         window: int = 5,
+        sight: int = 2,
         dim: int = 128,
         heads: int = 8,
         layers: int = 5,
@@ -121,7 +124,9 @@ class PTTNP(Transformer):
         kernels: tuple[Kernel | None, ...] = (None, None, None)
         if isinstance(pseudo_tokens, str):
             self._check_grid(pseudo_tokens, window)
+            at_least_one(sight=sight)
             self.spacing, self.reach = positive("pseudo_spacing", pseudo_spacing, dim_x), window // 2
+            self.sight = sight
             kernels = ReadPoints(), Window(self.reach), ReadTokens()
             self.pseudo_values = nn.Parameter(torch.randn(1, dim))
         else:
@@ -198,7 +203,7 @@ class PTTNP(Transformer):
 
     def _among(self, x: Float[Tensor, "batch points dim_x"], lattice: Lattice | None) -> Any:
         """Positions of points relative to the anchor, as the attention to pseudo-tokens takes them."""
-        return self.place(x) if lattice is None else among(lattice, x, self.frequencies(x))
+        return self.place(x) if lattice is None else among(lattice, x, self.frequencies(x), self.sight)
 
     def _seen(self, task: Task, lattice: Lattice | None) -> Tensor | None:
         """The pseudo-tokens that are there: none for an equivariant model with an empty context; None for all."""

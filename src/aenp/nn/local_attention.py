@@ -43,7 +43,7 @@ class Points(NamedTuple):
     near: Int[Tensor, "points near"]
     "The tokens around each point, counted through all tasks."
     weight: Float[Tensor, "points near"]
-    "How much they are seen: 1 in the same place, falling to 0 at the distance of one cell."
+    "How much they are seen: 1 in the same place, falling to 0 where sight ends."
     bias: Float[Tensor, "batch points tokens"] | None
     "The logarithm of how much each point sees every token of its task, if all pairs are compared."
 
@@ -59,17 +59,20 @@ def in_a_row(h: Shaped[Tensor, "batch heads points size"]) -> Shaped[Tensor, "ro
 
 
 def among(
-    lattice: Lattice, x: Float[Tensor, "batch points dim_x"], phases: Complex[Tensor, "batch heads points pairs"]
+    lattice: Lattice,
+    x: Float[Tensor, "batch points dim_x"],
+    phases: Complex[Tensor, "batch heads points pairs"],
+    sight: int,
 ) -> Points:
-    """Where points, relative to a lattice's origin, are among tokens in its cells: each sees the 2^dim_x around it.
+    """Where points, relative to a lattice's origin, are among tokens in its cells: each sees (2 sight)^dim_x of them.
 
-    The weights of these are Π_d (1 − 3 Δ_d² + 2 |Δ_d|³), with Δ the distance in cells: they sum to one, and a token
-    that comes into sight or goes out of it has no weight, so that predictions are smooth.
+    The weights of these are Π_d (1 − 3 Δ_d² + 2 |Δ_d|³), with Δ the distance in cells over `sight`: they sum to
+    sight^dim_x, and a token that comes into sight or goes out of it has no weight, so that predictions are smooth.
     """
     position = x / x.new_tensor(lattice.spacing)
     corner = position.floor()
-    steps = torch.tensor(list(product((0, 1), repeat=x.shape[-1])), device=x.device)
-    away = (steps - (position - corner).unsqueeze(-2)).abs()
+    steps = torch.tensor(list(product(range(1 - sight, 1 + sight), repeat=x.shape[-1])), device=x.device)
+    away = (steps - (position - corner).unsqueeze(-2)).abs() / sight
     cells = corner.unsqueeze(-2) + steps
     shape = cells.new_tensor(lattice.shape)
     inside = ((cells >= 0) & (cells < shape)).all(dim=-1)
