@@ -14,16 +14,8 @@ from numpy import ndarray
 from aenp.earth.frame import Covariate
 from aenp.earth.gridded import DIMS, interpolated, open_gridded
 from aenp.earth.places import Places
-from aenp.earth.sources import (
-    NAMES,
-    FieldLike,
-    converted,
-    describe,
-    names_of,
-    open_dataset,
-    units_of,
-    with_coordinates,
-)
+from aenp.earth.sources import NAMES, FieldLike, describe, names_of, open_dataset, with_coordinates
+from aenp.earth.units import converted, units_of
 
 POINTS = 2**18
 "Number of points with times of their own at which a field is interpolated at a time."

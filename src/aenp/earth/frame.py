@@ -15,7 +15,8 @@ from aenp.configured import Configured
 from aenp.data.kinds import one_hot
 from aenp.earth.climatology import Climatology
 from aenp.earth.reference import Given
-from aenp.earth.sources import EPOCH, TOLERANCE
+from aenp.earth.regions import TOLERANCE
+from aenp.earth.sources import EPOCH
 
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."

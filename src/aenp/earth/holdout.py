@@ -17,7 +17,8 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.gridded import FieldLike, open_gridded
 from aenp.earth.places import PlacesLike, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, is_scattered
-from aenp.earth.sources import EPOCH, NoSuchVariable, NoValues, Period, Region, describe, inside, no_data, wrap
+from aenp.earth.regions import Period, Region, inside, no_data, wrap
+from aenp.earth.sources import EPOCH, NoSuchVariable, NoValues, describe
 
 STATIONS, CELLS = 0.8, 0.1
 "The share of the places that is observed, of stations and of the cells of a grid."

@@ -10,7 +10,8 @@ from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.places import elevation_or_error
 from aenp.earth.points import PointsLike, check_units, joined, open_points
-from aenp.earth.sources import NoSuchVariable, NoValues, converted, describe
+from aenp.earth.sources import NoSuchVariable, NoValues, describe
+from aenp.earth.units import converted
 
 FAR = 20
 "Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."

@@ -15,18 +15,9 @@ from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
 from aenp.earth.points import TITLE, is_table, read_table, utc, with_dates, with_index
-from aenp.earth.sources import (
-    NAMES,
-    check_degrees,
-    common_dates,
-    converted,
-    describe,
-    find,
-    is_identifier,
-    open_dataset,
-    units_of,
-    with_coordinates,
-)
+from aenp.earth.regions import check_degrees
+from aenp.earth.sources import NAMES, common_dates, describe, find, is_identifier, open_dataset, with_coordinates
+from aenp.earth.units import converted, units_of
 
 KINDS = ("latitude", "longitude", "time", "elevation")
 MAX_PLACES = 1e8

@@ -11,30 +11,24 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from aenp.earth.regions import Period, Region, check_degrees, inside, no_data, wrap
 from aenp.earth.sources import (
     NAMES,
     TABLES,
     NoSuchVariable,
     NoValues,
-    Period,
-    Region,
-    check_degrees,
     common_dates,
-    converted,
     describe,
     find,
     further_dimensions,
-    inside,
     is_identifier,
-    no_data,
     open_dataset,
     pick,
     same_variable,
-    units_of,
     with_coordinates,
     without_fills,
-    wrap,
 )
+from aenp.earth.units import converted, units_of
 
 MAX_ROWS = 5e7
 "The largest number of values of a data set that are read as points, some 2 GB."

@@ -34,8 +34,10 @@ from aenp.earth.framing import (
     variable_in,
 )
 from aenp.earth.gridded import open_gridded
+from aenp.earth.normalised import Normalised, stacked
 from aenp.earth.points import PointsLike, check_units, is_scattered, joined, open_points
-from aenp.earth.sources import FieldLike, Period, Region, describe, names_of, with_coordinates, without_fills
+from aenp.earth.regions import Period, Region
+from aenp.earth.sources import FieldLike, describe, names_of, with_coordinates, without_fills
 from aenp.earth.time_windows import days_in, in_time
 from aenp.task import Task
 
@@ -147,28 +149,6 @@ def _centred(data: Data) -> Data:
         return data
     source = CountedFromLevels(data.source, kinds)
     return replace(data, source=source, validation=list(map(source.relative, data.validation)), centred=True)
-
-
-class Normalised:
-    """Fields in a model's units, read and computed as they are sliced; several along a last dimension."""
-
-    def __init__(self, fields: Sequence[Any], variables: Sequence[Variable]) -> None:
-        self.fields, self.variables = list(fields), list(variables)
-        self.shape = (*fields[0].shape, len(fields)) if len(fields) > 1 else fields[0].shape
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, part: Any) -> Any:
-        if isinstance(part, slice):
-            return Normalised([field[part] for field in self.fields], self.variables)
-        both = zip(self.fields, self.variables, strict=True)
-        return stacked([variable.y(np.asarray(field[part])).astype(np.float32) for field, variable in both])
-
-
-def stacked(values: Sequence[Float[ndarray, "*points"]]) -> Float[ndarray, "*points_and_kinds"]:
-    """Values of several variables along a last dimension, or those of the only one as they are."""
-    return np.stack(values, axis=-1) if len(values) > 1 else values[0]
 
 
 def _in_memory(field: xr.DataArray) -> xr.DataArray:
