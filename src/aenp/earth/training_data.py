@@ -261,6 +261,9 @@ def _from_points(
     observed = sum(each.notna().astype(int) for each in wide.values())
     latitude, longitude = (every.columns.get_level_values(name).to_numpy(float) for name in PLACE)
     longitude = unwrap_longitudes(longitude)
+    short, long = sorted((float(np.ptp(latitude)), float(np.ptp(longitude))))
+    if not long:
+        raise ValueError("all observations are from one place, which tells nothing about others; give several places")
     together = observed.sum(axis=1).median()
     if days is None and together < MIN_POINTS:
         raise ValueError(
@@ -268,9 +271,6 @@ def _from_points(
             "places are related. If stations report at different times, give `time`, the length of a window such as "
             "'6 hours', or round their times, for example by table.time.dt.floor('h')"
         )
-    short, long = sorted((float(np.ptp(latitude)), float(np.ptp(longitude))))
-    if not long:
-        raise ValueError("all observations are from one place, which tells nothing about others; give several places")
     area = long * max(short, long / len(latitude))  # stations on a line are as wide as they are apart
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
     covariates: list[Covariate] = []
