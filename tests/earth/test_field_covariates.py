@@ -238,6 +238,21 @@ def test_a_covariate_may_not_be_the_variable_itself() -> None:
         fit(FIELD, "tnp", steps=1, covariates=[WIND.rename("t2m")])
 
 
+def test_what_is_to_be_predicted_is_no_covariate(tmp_path: Path) -> None:
+    """Where a file holds nothing else, that is the fault."""
+    TABLE.drop(columns=["topo", "wind"]).to_csv(tmp_path / "table.csv", index=False)
+    FIELD.stack(place=tuple(GRID)).reset_index("place").to_netcdf(tmp_path / "places.nc")
+    both = xr.Dataset({"t2m": FIELD, "wind": WIND})
+    for data, names in ((tmp_path / "table.csv", ["t2m"]), (tmp_path / "places.nc", ["t2m"]), (both, ["t2m", "wind"])):
+        with pytest.raises(ValueError, match=f"has no values besides the covariates {', '.join(names)}; add .* or, if"):
+            prepare(data, covariates=names)
+    for data in (FIELD, TABLE, tmp_path / "places.nc"):
+        with pytest.raises(ValueError, match="t2m is to be predicted, so it cannot be a covariate; leave it out"):
+            prepare(data, "t2m", covariates=["t2m"])
+    with pytest.raises(ValueError, match=r"nor have the name of a variable .*; got t2m\. Rename it, or leave it out"):
+        prepare(FIELD, covariates=["t2m"])
+
+
 def test_a_column_called_value_is_no_covariate() -> None:
     """It would be the target itself, which is called so within."""
     with pytest.raises(ValueError, match=r"must not be called value, .* got value"):

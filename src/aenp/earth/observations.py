@@ -96,7 +96,7 @@ def _single(frame: Frame, context: PointsLike, names: Sequence[str | None]) -> p
 
 def _in_units(observed: pd.DataFrame, expected: Variable, context: PointsLike) -> pd.DataFrame:
     """The observations in the variable's units."""
-    both, values = "the context and the model's training data", observed["value"].to_numpy(float)
+    both, values = f"{describe(context)} and the model's training data", observed["value"].to_numpy(float)
     observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
     observed.attrs["units"] = expected.units
     wet = observed["value"][observed["value"] != 0]  # of rain, most values may be zero, and few tell nothing

@@ -41,11 +41,7 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
     if isinstance(target, xr.Dataset | xr.DataArray):
         return _with_further(with_coordinates(open_dataset(target), *KINDS), further)
     if isinstance(target, pd.DataFrame):
-        plain = _in_utc(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
-        for title in filter(TITLE.search, map(str, target)):
-            plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
-        plain = plain.set_coords([name for name in plain if _is_label(plain[name])])
-        return _with_further(with_coordinates(plain, *KINDS), further)
+        return _with_further(_from_table(target, describe(target)), further)
     if isinstance(target, Mapping):
         if deep := [name for name, values in target.items() if np.ndim(values) > 1]:
             raise ValueError(
@@ -57,7 +53,7 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
             dataset = dataset.assign_coords({name: times.to_numpy().reshape(dataset[name].shape)})
         return dataset
     if is_table(target):
-        return open_target(read_table(target), further)
+        return _with_further(_from_table(read_table(target), describe(target)), further)
     if isinstance(target, str) and "," in target and not Path(target).exists():
         return _grid(target)
     # Only the coordinates: what else the file holds, and in which chunks, does not matter.
@@ -68,19 +64,27 @@ def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
     return dataset.set_coords([name for name in names if name in dataset.data_vars])
 
 
+def _from_table(table: pd.DataFrame, where: str) -> xr.Dataset:
+    """The table's columns, of which places, times, elevations and labels are coordinates."""
+    plain = _in_utc(table.rename(columns=lambda title: TITLE.sub("", str(title))), where).to_xarray()
+    for title in filter(TITLE.search, map(str, table)):
+        plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
+    return with_coordinates(plain.set_coords([name for name in plain if _is_label(plain[name])]), *KINDS)
+
+
 def _is_label(values: xr.DataArray) -> bool:
     """Whether these are names or numbers of stations, which a prediction keeps."""
     is_number = is_identifier(values.name) and values.name not in values.dims
     return is_number or pd.api.types.infer_dtype(values.values.ravel()) == "string"
 
 
-def _in_utc(table: pd.DataFrame) -> pd.DataFrame:
+def _in_utc(table: pd.DataFrame, where: str) -> pd.DataFrame:
     """The table with its times in UTC; an index of several levels that is no grid becomes columns."""
     index = table.index
     if isinstance(index, pd.MultiIndex | pd.DatetimeIndex) or str(index.name).lower() in NAMES["time"]:
         table = with_index(table)
-    table = with_dates(table, "the target")
-    dated = table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
+    table = with_dates(table, where)
+    dated = table.assign(**{n: utc(table[n], where) for n in table if str(n).lower() in NAMES["time"]})
     names = [name for name in index.names if name in dated]
     if len(names) > 1:
         counts = [dated[name].nunique() for name in names]

@@ -14,6 +14,7 @@ import xarray as xr
 from aenp.earth.regions import Period, Region, check_degrees, inside, no_data, wrap
 from aenp.earth.sources import (
     NAMES,
+    READ_FROM,
     TABLES,
     NoSuchVariable,
     NoValues,
@@ -22,7 +23,10 @@ from aenp.earth.sources import (
     find,
     further_dimensions,
     is_identifier,
+    names_of,
+    only_covariates,
     open_dataset,
+    origin,
     pick,
     same_variable,
     with_coordinates,
@@ -90,16 +94,18 @@ def open_points(
             chosen = chosen[inside(name, chosen[name].to_numpy(), region, period)]
     if chosen.empty:
         raise no_data(where, region, period, {name: table[name] for name in table if name not in (*beside, "value")})
-    return each_once(chosen.reset_index(drop=True), where)
+    once = each_once(chosen.reset_index(drop=True), where)
+    once.attrs |= {READ_FROM: file} if (file := origin(source)) else {}
+    return once
 
 
 def joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Tables of one variable each as one: a column of its name for each, with NaN where it was not observed."""
     first, *others = (table.rename(columns={"value": name}) for name, table in tables.items())
-    units = next(iter(tables.values())).attrs.get("units_of", {})
+    known = next(iter(tables.values())).attrs
     for other in others:
         first = first.merge(other, how="outer")
-    first.attrs = {"units_of": units} if units else {}
+    first.attrs = {key: known[key] for key in ("units_of", READ_FROM) if key in known}
     return first
 
 
@@ -177,7 +183,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
             "Name them latitude and longitude"
         )
     kept = [name for name in further if name in plain and name not in NAMES]
-    value = _value(table, plain, variable, [*found.values(), *kept], where)
+    value = _value(table, plain, variable, [*found.values()], kept, where)
     titles = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
     titles |= {name: plain[name] for name in kept} | {"value": plain[value]}
     read = {kind: utc if kind == "time" else _numbers for kind in titles}
@@ -239,15 +245,23 @@ def _usual(plain: dict[str, str], kind: str) -> str | None:
 
 
 def _value(
-    table: pd.DataFrame, plain: dict[str, str], variable: str | None, taken: Sequence[str | None], where: str
+    table: pd.DataFrame,
+    plain: dict[str, str],
+    variable: str | None,
+    coordinates: Sequence[str | None],
+    covariates: Sequence[str],
+    where: str,
 ) -> str:
     """The column of the values."""
+    taken = [*coordinates, *covariates]
     others = [name for name in plain if name not in taken and not is_identifier(name)]
     numbers = [name for name in others if pd.api.types.is_numeric_dtype(table[plain[name]])]
     if variable is None:
         candidates = numbers or others
         if len(candidates) == 1:
             return candidates[0]
+        if not candidates and covariates:
+            raise only_covariates(where, covariates)
         if not candidates:
             raise ValueError(
                 f"{where} has no column of values besides {', '.join(plain)}; if one of these is, name it in `variable`"
@@ -299,7 +313,10 @@ def _from_dataset(
     further: Sequence[str],
 ) -> pd.DataFrame:
     """The values with their coordinates; only the region and period are read from the file."""
-    dataset = dataset.set_coords([name for name in further if name in dataset.data_vars])
+    beside = [name for name in further if name in dataset.data_vars and name != variable]
+    if beside and set(names_of(with_coordinates(dataset, *NAMES), where)) <= set(beside):
+        raise only_covariates(where, beside)
+    dataset = dataset.set_coords(beside)
     is_value = find(dataset.data_vars, "elevation") == variable or len(dataset.data_vars) == 1
     kinds = [kind for kind in NAMES if not (kind == "elevation" and is_value)]
     field = whole = pick(with_coordinates(dataset, *kinds), variable, where)

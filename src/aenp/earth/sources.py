@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +46,8 @@ DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancilla
 FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
          -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0, -99.99, -99.9, -99.0)  # fmt: skip
 "What files hold in place of missing values, the largest first."
+READ_FROM = "read_from"
+"Attribute of tables and data sets that tells what they were read from, for messages."
 EPOCH = np.datetime64("1970-01-01")
 
 FieldLike = str | os.PathLike[str] | xr.Dataset | xr.DataArray
@@ -112,7 +114,15 @@ def _backend(path: Path) -> dict[str, Any]:
 
 def describe(source: object) -> str:
     """What to call the source in messages."""
-    return str(source) if isinstance(source, str | os.PathLike) else f"the given {type(source).__name__}"
+    return origin(source) or f"the given {type(source).__name__}"
+
+
+def origin(source: object) -> str | None:
+    """What the source was read from: the file itself, or that of a table or data set; None if there is none."""
+    if isinstance(source, str | os.PathLike):
+        return str(source)
+    known = source.attrs.get(READ_FROM) if isinstance(source, pd.DataFrame | xr.Dataset | xr.DataArray) else None
+    return None if known is None else str(known)
 
 
 def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
@@ -258,6 +268,14 @@ def further_dimensions(where: str, name: Any, sizes: Mapping[str, int]) -> Value
     dated = ", and give times as dates" if any(each.lower() in NAMES["time"] for each in sizes) else ""
     return ValueError(
         f"{where}: {name} has further dimensions {dict(sizes)}; select one index of each, as in .isel({first}=0){dated}"
+    )
+
+
+def only_covariates(where: str, names: Sequence[str]) -> NoValues:
+    """The error for data that hold covariates and nothing else."""
+    return NoValues(
+        f"{where} has no values besides the covariates {', '.join(names)}; add what is to be predicted or, if that is "
+        "one of these, leave it out of the covariates"
     )
 
 

@@ -37,7 +37,7 @@ from aenp.earth.gridded import open_gridded
 from aenp.earth.normalised import Normalised, stacked
 from aenp.earth.points import PointsLike, check_units, is_scattered, joined, open_points
 from aenp.earth.regions import Period, Region
-from aenp.earth.sources import FieldLike, describe, names_of, with_coordinates, without_fills
+from aenp.earth.sources import FieldLike, describe, names_of, only_covariates, with_coordinates, without_fills
 from aenp.earth.time_windows import days_in, in_time
 from aenp.task import Task
 
@@ -129,13 +129,19 @@ def _names(
     data: PointsLike, variable: str | Sequence[str] | None, covariates: Sequence[FieldLike]
 ) -> list[str] | list[None]:
     """The variables to learn: those named, or all of a data set in memory but covariates; None for the only one."""
+    known = [each for each in as_list(covariates) if isinstance(each, str)]
     if variable is None and isinstance(data, xr.Dataset) and len(data.data_vars) > 1:
-        known = [each for each in as_list(covariates) if isinstance(each, str)]
         dataset = with_coordinates(data, "latitude", "longitude", "time", "elevation")
-        return [name for name in names_of(dataset, describe(data)) if name not in known]
+        names = [name for name in names_of(dataset, describe(data)) if name not in known]
+        if not names:
+            raise only_covariates(describe(data), known)
+        return names
     if variable is None:
         return [None]
-    return [variable] if isinstance(variable, str) else list(dict.fromkeys(variable))
+    names = [variable] if isinstance(variable, str) else list(dict.fromkeys(variable))
+    if both := [name for name in names if name in known]:
+        raise ValueError(f"{both[0]} is to be predicted, so it cannot be a covariate; leave it out of the covariates")
+    return names
 
 
 def _column(names: Sequence[str | None], table: pd.DataFrame) -> str:
