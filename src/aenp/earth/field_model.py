@@ -28,6 +28,7 @@ from aenp.earth.observations import columns_of, observations_in
 from aenp.earth.places import Places, PlacesLike, chunked, open_places
 from aenp.earth.points import PointsLike
 from aenp.earth.prediction import Outputs, Predictor, outputs_of
+from aenp.earth.reference import Misses
 from aenp.earth.regions import Period
 from aenp.earth.sampling import sampled
 from aenp.earth.sources import describe
@@ -165,7 +166,8 @@ class FieldModel(Configured, nn.Module):
                 f"{describe(context)} has no observations near the times of {describe(target)}, which a model with a "
                 "window of time needs; give some, or predict other times"
             )
-        predictor = self._predictor(outputs_of(self.process, quantiles, samples))
+        misses = self.frame.misses(samples, seed) if samples else None
+        predictor = self._predictor(outputs_of(self.process, quantiles, samples), misses)
         contexts = [
             None if table is None else predictor.context(table, self._at_time(corners, times, number), nodes)
             for number, table in enumerate(tables)
@@ -355,9 +357,9 @@ class FieldModel(Configured, nn.Module):
         corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
         return corners, nodes_for(self.process, self.frame, observed, x)[0]
 
-    def _predictor(self, outputs: Outputs | None = None) -> Predictor:
+    def _predictor(self, outputs: Outputs | None = None, misses: Misses | None = None) -> Predictor:
         """What predicts these outputs; the model is in evaluation mode afterwards."""
-        return Predictor(self.eval().process, self.frame, self.spread, self.centred, outputs or {})
+        return Predictor(self.eval().process, self.frame, self.spread, self.centred, outputs or {}, misses)
 
     def _unobserved(self, observed: pd.DataFrame) -> dict[str, str]:
         """A note on variables that were not observed at all."""

@@ -19,6 +19,7 @@ from aenp.earth.contexts import Context, at_places, content, places_of, within
 from aenp.earth.frame import Frame
 from aenp.earth.nodes import Nodes
 from aenp.earth.observations import columns_of
+from aenp.earth.reference import Misses
 from aenp.earth.tiles import Tiles
 from aenp.inference import median
 from aenp.likelihoods import NonNegative, Unit, blurred, in_unit, widened
@@ -61,6 +62,7 @@ class Predictor:
         spread: the factor of its standard deviations.
         centred: whether each of several variables counts from the mean of its values in a tile.
         outputs: what to predict.
+        misses: of samples, errors of what values count from; None if that is known.
         encoded: the context that was encoded last.
     """
 
@@ -69,6 +71,7 @@ class Predictor:
     spread: float
     centred: bool
     outputs: Outputs = field(default_factory=dict)
+    misses: Misses | None = None
     encoded: dict[tuple[int, ...], Encoded] = field(default_factory=dict)
 
     @property
@@ -253,6 +256,9 @@ class Predictor:
             shift = shift + scale * encoded.level[number]
             at, doubt = at_places(x, self.frame.c(coordinates, number)), self._doubt(coordinates)
             values = self._of_variable(encoded, at, doubt)
+            if self.misses is not None:
+                misses = torch.from_numpy(self.misses(coordinates)).unsqueeze(-1)
+                values["samples"] = values["samples"] + self.spread * misses
             every += [_in_units(key, values[key], shift, scale) for key in self.outputs]
         return torch.cat(every)[..., 0].numpy()
 
