@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -78,7 +78,7 @@ def open_points(
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     beside = ("elevation", *further)
-    for name in (name for name in table if name in (*beside, "value")):
+    for name in (name for name in table if name != "time"):
         known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
         table = table.assign(**{name: known.values})
     if undated := int((table["time"].isna() & table["value"].notna()).sum()) if "time" in table else 0:
@@ -126,9 +126,10 @@ def each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
         return table
     values = table.groupby(keys, dropna=False, sort=False)["value"]
     if differing := int((values.nunique() > 1).sum()):
-        warnings.warn(
-            f"{where}: {differing} times and places have different values; their means are used", stacklevel=3
-        )
+        what = f"{differing} times and places have different values"
+        if "time" not in keys:
+            what = f"{differing} places have different values and no times; if these have another name, call them time"
+        warnings.warn(f"{where}: {what}; their means are used", stacklevel=3)
     once = values.mean().reset_index()
     once.attrs = table.attrs
     return once
@@ -175,7 +176,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     """The columns that are needed, under their standard names."""
     table = with_dates(with_index(table), where).rename(columns=str)
     plain = _plain(list(table.columns))
-    found = {kind: _usual(plain, kind) for kind in NAMES}
+    found = {kind: usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
     if missing:
         raise ValueError(
@@ -186,7 +187,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     value = _value(table, plain, variable, [*found.values()], kept, where)
     titles = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
     titles |= {name: plain[name] for name in kept} | {"value": plain[value]}
-    read = {kind: utc if kind == "time" else _numbers for kind in titles}
+    read = {kind: utc if kind == "time" else numbers_in for kind in titles}
     out = pd.DataFrame({kind: read[kind](table[title], where) for kind, title in titles.items()})
     for kind in ("latitude", "longitude"):
         if (angle := TITLE.search(titles[kind])) and angle[1].lower().startswith("rad"):
@@ -205,7 +206,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
 
 def with_index(table: pd.DataFrame) -> pd.DataFrame:
     """The table with its index as columns, if that has a name or is one of dates, and no column has that name."""
-    if isinstance(table.index, pd.DatetimeIndex) and table.index.name is None:
+    if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and table.index.name is None:
         table = table.rename_axis(index="time")
     others = [number for number, name in enumerate(table.index.names) if name is None or name in table]
     if len(others) == table.index.nlevels:
@@ -239,9 +240,10 @@ def _plain(titles: list[str]) -> dict[str, str]:
     return {title if names.count(name) > 1 else name: title for name, title in zip(names, titles, strict=True)}
 
 
-def _usual(plain: dict[str, str], kind: str) -> str | None:
-    lower = {name.lower(): name for name in plain}
-    return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
+def usual(names: Iterable[str], kind: str) -> str | None:
+    """The name of the column of this kind."""
+    lower = {name.lower(): name for name in names}
+    return next((lower[name] for name in NAMES[kind] if name in lower), None)
 
 
 def _value(
@@ -275,7 +277,7 @@ def _value(
     raise NoSuchVariable(f"{where} has no column {variable!r}; choose `variable` from {', '.join(numbers)}")
 
 
-def _numbers(column: pd.Series, where: str) -> pd.Series:
+def numbers_in(column: pd.Series, where: str) -> pd.Series:
     """The column, all of it numbers or missing."""
     numbers = pd.to_numeric(column, errors="coerce")
     wrong = column[numbers.isna() & column.notna()]
@@ -285,11 +287,14 @@ def _numbers(column: pd.Series, where: str) -> pd.Series:
         raise ValueError(
             f"{where}: the column {column.name} has the value {wrong.iloc[0]!r}, which is not a number; {advice}"
         )
-    return numbers
+    is_plain = isinstance(numbers.dtype, np.dtype)
+    return numbers if is_plain else pd.Series(numbers.to_numpy(float, na_value=np.nan), column.index, name=column.name)
 
 
 def utc(column: pd.Series, where: str) -> pd.Series:
     """The dates in UTC, without a time zone, in the common calendar."""
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     if column.dtype == object:
         column = pd.Series(common_dates(xr.DataArray(column.to_numpy())).values, column.index, name=column.name)
     if pd.api.types.is_numeric_dtype(column):

@@ -21,7 +21,7 @@ from aenp.checks import LIMIT
 NAMES = {
     "latitude": ("latitude", "lat", "nav_lat", "y"),
     "longitude": ("longitude", "lon", "long", "lng", "nav_lon", "x"),
-    "time": ("valid_time", "time", "date", "datetime"),
+    "time": ("valid_time", "time", "date", "datetime", "timestamp", "xtime"),
     "elevation": ("elevation", "elev", "altitude", "alt", "orog"),
 }
 # cf_xarray's "vertical" would take the height of a thermometer above the ground for an elevation.
@@ -134,13 +134,19 @@ def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
             if str(values.attrs.get(attribute)).lower() in expected:
                 return name
     lower = {name.lower(): name for name, values in named.items() if not _is_of_map(values, kind)}
-    return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
+    along = [name for name, values in named.items() if kind == "time" and _is_of_steps(values)]
+    return next((lower[usual] for usual in NAMES[kind] if usual in lower), along[0] if len(along) == 1 else None)
 
 
 def _may_be(values: xr.DataArray, kind: str) -> bool:
     if kind == "time":
         return np.issubdtype(values.dtype, np.datetime64) or _is_of_model(values)
     return np.issubdtype(values.dtype, np.number)
+
+
+def _is_of_steps(times: xr.DataArray) -> bool:
+    """Whether these dates have a dimension of their own, and are not those at which forecasts began."""
+    return times.dims == (times.name,) and times.attrs.get("standard_name") != "forecast_reference_time"
 
 
 def _is_of_model(times: xr.DataArray) -> bool:
