@@ -208,7 +208,7 @@ def test_covariates_that_do_not_suit_the_data_raise() -> None:
     for covariates, message in (
         ([TOPO[:4]], "the covariate topo of the given DataArray has no value at 42, 0 at 2020-01-01"),
         ([0 * TOPO], "the covariate topo must differ between places or times"),
-        (["orography"], "no variable 'orography'"),
+        (["orography"], "the covariate orography is neither a file nor a variable of the given DataArray; give one"),
     ):
         with pytest.raises(ValueError, match=message):
             fit(FIELD, "tnp", steps=1, covariates=covariates)

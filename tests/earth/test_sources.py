@@ -391,6 +391,19 @@ def test_tables_of_any_types_are_contexts_and_targets(
     assert np.allclose(model.predict(form(TABLE), form(TABLE))["mean"], expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pd.concat([TABLE, TABLE["t2m"]], axis=1), "several columns called t2m; rename or drop all but one"),
+        (TABLE.pivot_table("t2m", "time", ["latitude", "longitude"]), r"names of 2 levels, .*with \.stack and"),
+    ],
+)
+def test_columns_need_names_of_their_own(table: pd.DataFrame, message: str, model: FieldModel) -> None:
+    for context, target in ((table, TABLE), (TABLE, table)):
+        with pytest.raises(ValueError, match=f"the given DataFrame has .*{message}"):
+            model.predict(context, target)
+
+
 def test_times_of_a_target_are_dates_or_an_error(model: FieldModel) -> None:
     """They are not left out, which would predict other times than those asked for."""
     for times in (FIELD.time.dt.strftime("%Y-%m-%d").values.astype(object), np.arange(4)):
@@ -429,6 +442,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "one station": (lambda _: TABLE.query("latitude == 41 & longitude == 0"), "all observations are from one place"),
     "one report": (lambda _: TABLE[:1], "all observations are from one place"),
     "few reports": (lambda _: TABLE[:7], "fewer than 8 observations, in the median 7.*give `time`"),
+    "one cell": (
+        lambda _: FIELD.where((FIELD.latitude == 43) & (FIELD.longitude == 1)),
+        "no patch of 5 × 5 points has 2 values; give data with fewer gaps"),
     "months": (months, "months.nc cannot be decoded: .*time.*; open it with xarray, and give the result"),
     "no times": (lambda _: TABLE.assign(time=pd.NaT)[:0], "has no rows with a value of t2m, a place and a time"),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from numpy import ndarray
 from aenp.earth.frame import Covariate
 from aenp.earth.gridded import DIMS, interpolated, open_gridded
 from aenp.earth.places import Places
-from aenp.earth.sources import NAMES, FieldLike, describe, names_of, open_dataset, with_coordinates
+from aenp.earth.sources import NAMES, FieldLike, NoSuchVariable, describe, names_of, open_dataset, with_coordinates
 from aenp.earth.units import converted, units_of
 
 POINTS = 2**18
@@ -120,7 +120,11 @@ def columns_and_layers(
         columns = ("elevation" if name.lower() in NAMES["elevation"] else name for name in names)
         return list(dict.fromkeys(columns)), layers
     for name in names:
-        layers[name] = _layer(name, open_gridded(data, name), describe(data))  # type: ignore[arg-type]
+        try:
+            layers[name] = _layer(name, open_gridded(data, name), describe(data))  # type: ignore[arg-type]
+        except NoSuchVariable as error:
+            told = f"the covariate {name} is neither a file nor a variable of {describe(data)}; give one of these"
+            raise ValueError(told) from error
     return [], layers
 
 

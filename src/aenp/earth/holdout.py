@@ -290,7 +290,10 @@ def _unseen(table: pd.DataFrame, stations: PlacesLike | None) -> Bool[ndarray, "
     missing = ~_close(at, here)
     if missing.any():
         where = f"{latitude[missing][0]:.4f}, {longitude[missing][0]:.4f}"
-        raise ValueError(f"the data have no observations at {missing.sum()} of the stations, such as {where}")
+        raise ValueError(
+            f"the data have no observations at {missing.sum()} of the stations, such as {where}; leave these out, or "
+            "correct their places"
+        )
     return _close(here, at)
 
 

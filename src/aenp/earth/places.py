@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import TITLE, is_table, numbers_in, read_table, usual, utc, with_dates, with_index
+from aenp.earth.points import TITLE, check_columns, is_table, numbers_in, read_table, usual, utc, with_dates, with_index
 from aenp.earth.regions import check_degrees
 from aenp.earth.sources import (
     NAMES,
@@ -75,6 +75,7 @@ def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
 
 def _from_table(table: pd.DataFrame, where: str, further: Sequence[str]) -> xr.Dataset:
     """The table's columns, of which places, times, elevations, labels and further ones are coordinates."""
+    check_columns(table, where)
     plain = _indexed(table.rename(columns=lambda title: TITLE.sub("", str(title))), where, further).to_xarray()
     for title in filter(TITLE.search, map(str, table)):
         plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]

@@ -174,6 +174,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The columns that are needed, under their standard names."""
+    check_columns(table, where)
     table = with_dates(with_index(table), where).rename(columns=str)
     plain = _plain(list(table.columns))
     found = {kind: usual(plain, kind) for kind in NAMES}
@@ -202,6 +203,18 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     out.attrs = _attributes(value, table.attrs | own)
     further_units = {name: units[name] for name in kept if name in units}
     return _in_order(out, table.attrs.get("units_of", {}) | further_units)
+
+
+def check_columns(table: pd.DataFrame, where: str) -> None:
+    """Raises an error if columns have no names of their own, as in a table with a column for each station."""
+    if table.columns.nlevels > 1:
+        raise ValueError(
+            f"{where} has columns with names of {table.columns.nlevels} levels, where each observation needs a row and "
+            "latitude and longitude a column; bring it into that form with .stack and .reset_index"
+        )
+    if table.columns.has_duplicates:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise ValueError(f"{where} has several columns called {twice}; rename or drop all but one")
 
 
 def with_index(table: pd.DataFrame) -> pd.DataFrame:
