@@ -4,12 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 from torch.distributions import Normal
 
+import aenp
 from aenp.earth import fitting
 from aenp.earth.climatology import Climatology
+from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import FitOptions, fit_in
 from aenp.likelihoods import Robust, blurred
+from frames import frame
 
 RNG = np.random.default_rng(0)
 PLACES = pd.DataFrame({"latitude": RNG.uniform(40, 50, 150), "longitude": RNG.uniform(0, 10, 150)})
@@ -95,3 +99,24 @@ def test_intervals_of_anomalies_are_right_at_known_and_at_new_places(
     known = model.validate(late[~late["latitude"].isin(hidden["latitude"])], tasks=10).table.loc["model"]
     assert 0.8 < new["coverage"] < 0.98 and 0.8 < known["coverage"] < 0.98
     assert known["rmse"] < 1.3 and new["rmse"] > 2
+
+
+def test_samples_have_the_error_of_the_climatology() -> None:
+    """Coherent in space, the same at all times and in all chunks, and nothing at places that are known."""
+    torch.manual_seed(0)
+    flat = Climatology(PLACES["latitude"], PLACES["longitude"], 280 + 9 * LEVELS[:, None], np.ones(len(PLACES)), [])
+    model = FieldModel(aenp.CNP(2, 1, dim=8, layers=1), frame(40, 50, 0, 10).relative_to(flat), spread=1.2)
+    seen = pd.concat([PLACES[:50].assign(t2m=280 + 9 * LEVELS[:50], time=time) for time in TIMES[:2]])
+    new = pd.DataFrame(new_places(40))
+    near = pd.concat([new, new.assign(latitude=new["latitude"] + 0.01)], ignore_index=True)
+    found = model.predict(seen, near, samples=500)
+    assert np.allclose(found["samples"].std("sample") / found["std"], 1, rtol=0, atol=0.15)
+    of_first = np.corrcoef(found["samples"][:, 0].T)
+    assert np.diagonal(of_first, 40).min() > 0.95 and np.median(np.abs(of_first[:40, :40])) < 0.1
+    assert np.corrcoef(*(found["samples"].isel(time=number).values.ravel() for number in (0, 1)))[0, 1] > 0.99
+    known = model.predict(seen, PLACES[:5], samples=50)
+    assert (known["samples"].std("sample") <= 1.2 * known["std"]).all() and known["std"].max() < 2
+    lazy = xr.Dataset(coords={name: ("place", values.to_numpy()) for name, values in near.items()})
+    lazy = lazy.assign(empty=("place", np.zeros(80))).chunk(place=30)
+    whole, parts = (model.predict(seen, each, samples=3)["samples"] for each in (near, lazy))
+    assert parts.chunks is not None and np.allclose(whole, parts, rtol=1e-5)

@@ -208,7 +208,7 @@ def test_covariates_that_do_not_suit_the_data_raise() -> None:
     for covariates, message in (
         ([TOPO[:4]], "the covariate topo of the given DataArray has no value at 42, 0 at 2020-01-01"),
         ([0 * TOPO], "the covariate topo must differ between places or times"),
-        (["orography"], "no variable 'orography'"),
+        (["orography"], "the covariate orography is neither a file nor a variable of the given DataArray; give one"),
     ):
         with pytest.raises(ValueError, match=message):
             fit(FIELD, "tnp", steps=1, covariates=covariates)
@@ -236,6 +236,21 @@ def test_covariates_on_the_command_line(call: Callable[..., str], tmp_path: Path
 def test_a_covariate_may_not_be_the_variable_itself() -> None:
     with pytest.raises(ValueError, match="name of a variable or of a coordinate; got t2m"):
         fit(FIELD, "tnp", steps=1, covariates=[WIND.rename("t2m")])
+
+
+def test_what_is_to_be_predicted_is_no_covariate(tmp_path: Path) -> None:
+    """Where a file holds nothing else, that is the fault."""
+    TABLE.drop(columns=["topo", "wind"]).to_csv(tmp_path / "table.csv", index=False)
+    FIELD.stack(place=tuple(GRID)).reset_index("place").to_netcdf(tmp_path / "places.nc")
+    both = xr.Dataset({"t2m": FIELD, "wind": WIND})
+    for data, names in ((tmp_path / "table.csv", ["t2m"]), (tmp_path / "places.nc", ["t2m"]), (both, ["t2m", "wind"])):
+        with pytest.raises(ValueError, match=f"has no values besides the covariates {', '.join(names)}; add .* or, if"):
+            prepare(data, covariates=names)
+    for data in (FIELD, TABLE, tmp_path / "places.nc"):
+        with pytest.raises(ValueError, match="t2m is to be predicted, so it cannot be a covariate; leave it out"):
+            prepare(data, "t2m", covariates=["t2m"])
+    with pytest.raises(ValueError, match=r"nor have the name of a variable .*; got t2m\. Rename it, or leave it out"):
+        prepare(FIELD, covariates=["t2m"])
 
 
 def test_a_column_called_value_is_no_covariate() -> None:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import aenp
 import tiny
 from aenp import cli
-from aenp.earth import maps, prediction
+from aenp.earth import maps, prediction, sampling
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.maps import map_prediction
@@ -163,7 +163,7 @@ def test_quantiles_and_samples_of_a_lazy_grid_are_lazy_and_the_same(model: Field
 def test_samples_of_a_large_grid_are_drawn_at_some_of_its_places(
     model: FieldModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction, "CANDIDATES", 9)
+    monkeypatch.setattr(sampling, "CANDIDATES", 9)
     result = model.predict(stations(), {"latitude": [42.0], "longitude": np.linspace(-4, 4, 200)}, samples=2)
     assert np.isfinite(result["samples"]).all()
 

@@ -235,7 +235,10 @@ def test_from_the_command_line_to_a_map(call: Callable[..., str], tmp_path: Path
         ({"variable": "rain"}, "no variable 'rain'"),
         ({"likelihood": "gamma"}, "likelihood must be one of normal, robust, precipitation, bounded; got 'gamma'"),
         ({"bounds": (0, 1)}, "bounds are for likelihood='bounded'; got None"),
-        ({"likelihood": "bounded"}, "bounds of t2m in 'K' are not known; give them"),
+        (
+            {"likelihood": "bounded"},
+            "bounds of t2m in 'K' are not known; give its smallest and largest value as `bounds`",
+        ),
         ({"likelihood": "bounded", "bounds": (0, 1)}, "t2m must lie between 0 and 1 K; got values from"),
         ({"likelihood": "precipitation", "data": field() - 300}, "t2m must lie between 0 and inf"),
         (

@@ -15,7 +15,8 @@ import xarray as xr
 import tiny
 from aenp.earth.gridded import elevation_at, open_gridded
 from aenp.earth.points import is_scattered, open_points
-from aenp.earth.sources import converted, same_variable
+from aenp.earth.sources import same_variable
+from aenp.earth.units import converted
 
 REAL: dict[str, tiny.Facts] = {
     "era5_italy_0p25_3hourly_2022-05_06.nc": ("t2m", "K", (488, 43, 48), (36.4, 46.9, 6.57, 18.32)),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import cftime
@@ -14,7 +15,9 @@ import xarray as xr
 import aenp
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
+from aenp.earth.frame import Covariate, Frame
 from aenp.earth.gridded import elevation_at, open_gridded
+from aenp.earth.maps import map_prediction
 from aenp.earth.points import open_points
 from aenp.earth.sources import common_dates
 from aenp.earth.training_data import prepare
@@ -235,6 +238,50 @@ def test_undeclared_fill_values_are_missing_and_told(fill: float, model: FieldMo
         assert len(open_points(filled.to_dataframe().reset_index())) == FIELD.size - 4
 
 
+@pytest.mark.parametrize("fill", [1e20, -999.0, np.nan])
+def test_places_of_a_swath_may_be_missing(fill: float, tmp_path: Path, model: FieldModel) -> None:
+    """Declared or not, in what is observed, predicted and drawn."""
+    grid = rotated(FIELD)
+    for name in ("lat", "lon"):
+        grid[name][0, :3] = fill
+    told = (
+        pytest.warns(UserWarning, match=f"itudes of .*values of {re.escape(f'{fill:g}')} are taken as missing")
+        if np.isfinite(fill)
+        else nullcontext()
+    )
+    with told:
+        points = open_points(grid)
+    assert len(points) == FIELD.size - 12 and points["latitude"].between(40, 50).all()
+    with told:
+        result = model.predict(TABLE, grid)
+    assert result["mean"].isnull().sum() == 12 and result["mean"].shape == FIELD.shape
+    assert map_prediction(result, points, tmp_path / "map.png").exists()
+
+
+def test_places_that_are_all_infinite_are_none() -> None:
+    told = pytest.warns(
+        UserWarning, match="latitudes of .* 140 values of inf are taken as missing; there are no others"
+    )
+    with told, pytest.raises(ValueError, match="has no rows with a value of t2m, a place and a time"):
+        open_points(TABLE.assign(latitude=np.inf))
+
+
+def test_fill_values_of_a_target_are_missing() -> None:
+    """An elevation of −9999 m would be an extrapolation that nobody sees."""
+    height = Covariate("elevation", 0.0, 1.0, "m")
+    own = frame(40.0, 50.0, -10.0, 10.0)
+    seen = Frame(list(own.axes.values()), own.variables, None, [height])
+    model = FieldModel(aenp.CNP(2, 1, dim_covariates=1, dim=8, layers=1), seen).eval()
+    high = TABLE.assign(elevation=100.0 + TABLE.index % 7)
+    lost = high.assign(elevation=high["elevation"].where(high.index != 3, -9999.0))
+    told = pytest.warns(UserWarning, match="elevations of .* 1 values of -9999 are taken as missing; the others are 1")
+    with told, pytest.raises(ValueError, match=r"elevation is not known at 41, -1 .*a topography"):
+        model.predict(high, lost)
+    with pytest.warns(UserWarning, match="1 values of -9999 are taken as missing"):
+        found = model.predict(high, lost, elevation=FIELD[0].drop_vars("time").drop_attrs())
+    assert np.isfinite(found["mean"]).all()
+
+
 def test_values_that_only_look_like_fill_values_are_kept() -> None:
     depths = 2000 * (FIELD - 280) - 5000
     depths[0, 0, 0] = -9999.0
@@ -272,6 +319,7 @@ def test_several_values_at_one_time_and_place_become_their_mean() -> None:
         lambda t: t.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo").astype(str),
         lambda t: t.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"),
         lambda t: t.dt.date,
+        lambda t: t.dt.to_period("D"),
         lambda t: t.dt.to_pydatetime(),
     ],
 )
@@ -280,6 +328,28 @@ def test_times_of_tables(times: Callable[[pd.Series], object], tmp_path: Path) -
     table.to_csv(tmp_path / "table.csv", index=False)
     for source in (table, tmp_path / "table.csv"):
         assert (open_points(source)["time"] == TABLE["time"]).all()
+
+
+@pytest.mark.parametrize("rename", [{"time": "timestamp"}, {"time": "XTIME"}])
+def test_times_of_other_names(rename: dict[str, str]) -> None:
+    pd.testing.assert_frame_equal(open_points(TABLE.rename(columns=rename)), open_points(TABLE))
+    grid = rotated(FIELD).swap_dims(time="Time").rename(rename)
+    assert (open_points(grid)["time"].unique() == FIELD.time.values).all()
+
+
+def test_a_dimension_of_dates_is_time_whatever_its_name(model: FieldModel) -> None:
+    named = FIELD.rename(time="t")
+    xr.testing.assert_allclose(open_gridded(named).drop_attrs(), FIELD.drop_attrs())
+    assert model.predict(named, named)["mean"].dims == ("t", "latitude", "longitude")
+    began = named.copy()
+    began["t"].attrs["standard_name"] = "forecast_reference_time"
+    with pytest.raises(ValueError, match=r"further dimensions \{'t': 4\}"):
+        open_gridded(began)
+
+
+def test_values_of_several_times_that_are_not_told_apart_are_told() -> None:
+    with pytest.warns(UserWarning, match="35 places have different values and no times; .* call them time; their mean"):
+        assert len(open_points(TABLE.rename(columns={"time": "when"}))) == 35
 
 
 def test_values_without_a_time_are_left_out_and_told(tmp_path: Path, model: FieldModel) -> None:
@@ -301,6 +371,44 @@ def test_contexts_and_targets_count_longitudes_either_way(model: FieldModel) -> 
     turned = FIELD.assign_coords(longitude=FIELD.longitude % 360)
     for context, target in ((turned, FIELD), (FIELD, turned), (turned, turned)):
         assert np.allclose(model.predict(context, target)["mean"], expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda t: t.convert_dtypes(),
+        lambda t: t.astype({"latitude": "string", "longitude": object}),
+        lambda t: t.assign(station=pd.Categorical(["a", "b"] * 70)),
+        lambda t: t.assign(time=t["time"].dt.to_period("D")),
+        lambda t: t.set_index(pd.PeriodIndex(t["time"], freq="D")).drop(columns="time"),
+        lambda t: t.assign(time=t["time"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
+    ],
+)
+def test_tables_of_any_types_are_contexts_and_targets(
+    form: Callable[[pd.DataFrame], pd.DataFrame], model: FieldModel
+) -> None:
+    expected = model.predict(TABLE, TABLE)["mean"]
+    assert np.allclose(model.predict(form(TABLE), form(TABLE))["mean"], expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pd.concat([TABLE, TABLE["t2m"]], axis=1), "several columns called t2m; rename or drop all but one"),
+        (TABLE.pivot_table("t2m", "time", ["latitude", "longitude"]), r"names of 2 levels, .*with \.stack and"),
+    ],
+)
+def test_columns_need_names_of_their_own(table: pd.DataFrame, message: str, model: FieldModel) -> None:
+    for context, target in ((table, TABLE), (TABLE, table)):
+        with pytest.raises(ValueError, match=f"the given DataFrame has .*{message}"):
+            model.predict(context, target)
+
+
+def test_times_of_a_target_are_dates_or_an_error(model: FieldModel) -> None:
+    """They are not left out, which would predict other times than those asked for."""
+    for times in (FIELD.time.dt.strftime("%Y-%m-%d").values.astype(object), np.arange(4)):
+        with pytest.raises(ValueError, match=r"time is of type .* and not of dates; convert it with pd\.to_datetime"):
+            model.predict(TABLE, FIELD.assign_coords(time=times))
 
 
 def empty(directory: Path, name: str) -> Path:
@@ -331,11 +439,14 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing but NaN in a table": (lambda _: TABLE.assign(t2m=np.nan), "has no rows with a value of t2m, a place and"),
     "words": (lambda _: FIELD.astype(str), "has no numbers, but t2m of type .*; convert them with"),
     "words in a table": (lambda _: TABLE.assign(t2m="warm"), "has the value 'warm', which is not a number"),
-    "one station": (lambda _: TABLE.query("latitude == 41 & longitude == 0"), "fewer than 8 observations"),
-    "one report": (lambda _: TABLE[:1], "fewer than 8 observations"),
+    "one station": (lambda _: TABLE.query("latitude == 41 & longitude == 0"), "all observations are from one place"),
+    "one report": (lambda _: TABLE[:1], "all observations are from one place"),
+    "few reports": (lambda _: TABLE[:7], "fewer than 8 observations, in the median 7.*give `time`"),
+    "one cell": (
+        lambda _: FIELD.where((FIELD.latitude == 43) & (FIELD.longitude == 1)),
+        "no patch of 5 × 5 points has 2 values; give data with fewer gaps"),
     "months": (months, "months.nc cannot be decoded: .*time.*; open it with xarray, and give the result"),
     "no times": (lambda _: TABLE.assign(time=pd.NaT)[:0], "has no rows with a value of t2m, a place and a time"),
-    "infinite places": (lambda _: TABLE.assign(latitude=np.inf), "latitude ranges from inf to inf, not valid"),
 }  # fmt: skip
 
 

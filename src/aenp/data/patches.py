@@ -95,7 +95,9 @@ class Patches:
                 break
             field = int(rng.integers(len(self.fields)))
         else:
-            raise ValueError(f"no patch of {self.size} × {self.size} points has {self.min_points} values")
+            raise ValueError(
+                f"no patch of {self.size} × {self.size} points has {self.min_points} values; give data with fewer gaps"
+            )
         smallest, largest = self.context_sizes(len(there))
         seen = min(smallest + int(share * (largest - smallest + 1)), len(there) - 1)
         if self.kinds == 1:

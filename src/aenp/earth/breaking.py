@@ -23,7 +23,8 @@ from aenp.earth.fitting import FitOptions, fit_in
 from aenp.earth.gridded import open_gridded
 from aenp.earth.holdout import Choice, held_out_table
 from aenp.earth.points import PointsLike, is_scattered, open_points
-from aenp.earth.sources import Period, Region, describe
+from aenp.earth.regions import Period, Region
+from aenp.earth.sources import describe
 from aenp.fixed_inputs import FixedInputs
 from aenp.inference import evaluating, loglik
 from aenp.process import NeuralProcess, Symmetry

@@ -1,7 +1,9 @@
 """Climatology: what is usual at a place and time."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
-from aenp.earth.reference import Moments, Reference
+from aenp.earth.reference import Misses, Moments, Reference
 from aenp.earth.sources import EPOCH
 
 PLACE = ["latitude", "longitude"]
@@ -18,6 +20,8 @@ EARTH = 6371.0
 "Radius in km."
 NEIGHBOURS = 8
 "Number of places around a target that inverse distances weight."
+WAVES = 64
+"Number of waves whose sum is a random field."
 YEAR, DAY = (1 / 365.25, 2 / 365.25), (1.0, 2.0)
 "The cycles of a climatology, as frequencies per day."
 
@@ -108,6 +112,18 @@ class Climatology(Reference):
         rate = squares[index].sum(1) / np.maximum(distance[index].sum(1), 1e-3)
         square = np.minimum(rate * np.linalg.norm(at - self.positions[index[:, 0]], axis=1), between)
         return np.sqrt(square) / (weights * self.stds[index]).sum(1)
+
+    def misses(self, samples: int, seed: int) -> Misses:
+        """Sums of waves about as long as places are apart, as large as `doubt`; a place has the same at all times."""
+        rng = np.random.default_rng(seed)
+        frequencies = rng.standard_normal((samples, WAVES, 3)) / max(float(np.median(self._missed[1])), 1e-3)
+        phases = rng.uniform(0, 2 * np.pi, (samples, 1, WAVES))
+
+        def fields(coordinates: Mapping[str, Any] | pd.DataFrame) -> Float[ndarray, "samples points"]:
+            waves = np.cos(positions(coordinates) @ frequencies.transpose(0, 2, 1) + phases)
+            return self.doubt(coordinates) * math.sqrt(2 / WAVES) * waves.sum(-1)
+
+        return fields
 
     @cached_property
     def _missed(self) -> tuple[Float[ndarray, " places"], Float[ndarray, " places"], float]:

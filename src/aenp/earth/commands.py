@@ -24,7 +24,7 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.interpolation import interpolate as interpolated
 from aenp.earth.output import check_output, write_prediction
 from aenp.earth.points import open_points
-from aenp.earth.sources import Period, Region
+from aenp.earth.regions import Period, Region
 from aenp.saving import written_whole
 from aenp.shipped import find_model
 

@@ -14,16 +14,8 @@ from numpy import ndarray
 from aenp.earth.frame import Covariate
 from aenp.earth.gridded import DIMS, interpolated, open_gridded
 from aenp.earth.places import Places
-from aenp.earth.sources import (
-    NAMES,
-    FieldLike,
-    converted,
-    describe,
-    names_of,
-    open_dataset,
-    units_of,
-    with_coordinates,
-)
+from aenp.earth.sources import NAMES, FieldLike, NoSuchVariable, describe, names_of, open_dataset, with_coordinates
+from aenp.earth.units import converted, units_of
 
 POINTS = 2**18
 "Number of points with times of their own at which a field is interpolated at a time."
@@ -128,7 +120,11 @@ def columns_and_layers(
         columns = ("elevation" if name.lower() in NAMES["elevation"] else name for name in names)
         return list(dict.fromkeys(columns)), layers
     for name in names:
-        layers[name] = _layer(name, open_gridded(data, name), describe(data))  # type: ignore[arg-type]
+        try:
+            layers[name] = _layer(name, open_gridded(data, name), describe(data))  # type: ignore[arg-type]
+        except NoSuchVariable as error:
+            told = f"the covariate {name} is neither a file nor a variable of {describe(data)}; give one of these"
+            raise ValueError(told) from error
     return [], layers
 
 

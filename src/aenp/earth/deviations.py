@@ -7,7 +7,7 @@ from numpy import ndarray
 from aenp.earth.climatology import Climatology
 from aenp.earth.frame import Frame
 from aenp.earth.reference import Given
-from aenp.earth.sources import converted
+from aenp.earth.units import converted
 
 SAME = 1e-5
 "Of a variable's std, within which differences are those of rounding."

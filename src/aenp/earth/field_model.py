@@ -27,8 +27,11 @@ from aenp.earth.nodes import Nodes, nodes_for
 from aenp.earth.observations import columns_of, observations_in
 from aenp.earth.places import Places, PlacesLike, chunked, open_places
 from aenp.earth.points import PointsLike
-from aenp.earth.prediction import Context, Outputs, Predictor, outputs_of
-from aenp.earth.sources import Period, describe
+from aenp.earth.prediction import Outputs, Predictor, outputs_of
+from aenp.earth.reference import Misses
+from aenp.earth.regions import Period
+from aenp.earth.sampling import sampled
+from aenp.earth.sources import describe
 from aenp.process import NeuralProcess
 from aenp.saving import load_as, save
 
@@ -163,13 +166,14 @@ class FieldModel(Configured, nn.Module):
                 f"{describe(context)} has no observations near the times of {describe(target)}, which a model with a "
                 "window of time needs; give some, or predict other times"
             )
-        predictor = self._predictor(outputs_of(self.process, quantiles, samples))
+        misses = self.frame.misses(samples, seed) if samples else None
+        predictor = self._predictor(outputs_of(self.process, quantiles, samples), misses)
         contexts = [
             None if table is None else predictor.context(table, self._at_time(corners, times, number), nodes)
             for number, table in enumerate(tables)
         ]
         if samples:
-            contexts = self._sampled(predictor, contexts, times, places, nodes, samples, seed)
+            contexts = sampled(predictor, contexts, times, places, nodes, samples, seed)
         arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
         fixed_inputs = self.process.fixed_inputs
@@ -353,9 +357,9 @@ class FieldModel(Configured, nn.Module):
         corners = np.array([[f(values) for values in x.values()] for f in (np.min, np.max)])
         return corners, nodes_for(self.process, self.frame, observed, x)[0]
 
-    def _predictor(self, outputs: Outputs | None = None) -> Predictor:
+    def _predictor(self, outputs: Outputs | None = None, misses: Misses | None = None) -> Predictor:
         """What predicts these outputs; the model is in evaluation mode afterwards."""
-        return Predictor(self.eval().process, self.frame, self.spread, self.centred, outputs or {})
+        return Predictor(self.eval().process, self.frame, self.spread, self.centred, outputs or {}, misses)
 
     def _unobserved(self, observed: pd.DataFrame) -> dict[str, str]:
         """A note on variables that were not observed at all."""
@@ -369,25 +373,6 @@ class FieldModel(Configured, nn.Module):
         at = corners.copy()
         at[:, list(self.frame.axes).index("time")] = self.frame.axes["time"].x(times[number])
         return at
-
-    def _sampled(
-        self,
-        predictor: Predictor,
-        contexts: Sequence[Context | None],
-        times: ndarray | None,
-        places: Places,
-        nodes: Nodes | None,
-        samples: int,
-        seed: int,
-    ) -> list[Context | None]:
-        """The contexts with values drawn for each sample, now, so that all chunks of a lazy target share them."""
-        sampled: list[Context | None] = []
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for number, context in enumerate(contexts):
-                at = places if times is None else places.at_time(times[number])
-                sampled.append(None if context is None else predictor.with_samples(context, at, nodes, samples))
-        return sampled
 
     def _inside(self, *places: ArrayLike) -> ndarray:
         return self.frame.inside(dict(zip(self.frame.axes, places, strict=True)))

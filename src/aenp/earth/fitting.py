@@ -20,7 +20,8 @@ from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame
 from aenp.earth.points import PointsLike, is_scattered
-from aenp.earth.sources import FieldLike, Period, Region
+from aenp.earth.regions import Period, Region
+from aenp.earth.sources import FieldLike
 from aenp.earth.starting import STARTS, record, recorded, start_at_base
 from aenp.earth.training_data import Data, prepare
 from aenp.fixed_inputs import FixedInputs

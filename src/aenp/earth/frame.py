@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from aenp.configured import Configured
 from aenp.data.kinds import one_hot
 from aenp.earth.climatology import Climatology
-from aenp.earth.reference import Given
-from aenp.earth.sources import EPOCH, TOLERANCE
+from aenp.earth.reference import Given, Misses
+from aenp.earth.regions import TOLERANCE
+from aenp.earth.sources import EPOCH
 
 AXES = {"latitude": "°", "longitude": "°", "time": " days", "elevation": " m"}
 "The coordinates that a model may see, with their units."
@@ -264,6 +265,10 @@ class Frame(Configured):
     def doubt(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, "*points"] | None:
         """The standard error in the model's unit of what y counts from at these places; None if that is known."""
         return None if self.reference is None else self.reference.doubt(coordinates)
+
+    def misses(self, samples: int, seed: int) -> Misses | None:
+        """Errors of what y counts from, in the model's unit, one for each sample; None if that is known."""
+        return None if self.reference is None else self.reference.misses(samples, seed)
 
     def lengths(self, x: Float[ndarray, " dim_x"]) -> str:
         """A length along each axis in the user's units, in words."""

@@ -42,7 +42,9 @@ def variable_in(
         return Variable(name, 0.0, std, units, long_name, low=0.0)
     known = bounds or BOUNDS.get(units)
     if known is None:
-        raise ValueError(f"bounds of {name} in {units!r} are not known; give them, such as bounds=(0, 100)")
+        raise ValueError(
+            f"bounds of {name} in {units!r} are not known; give its smallest and largest value as `bounds`"
+        )
     low, high = known
     return Variable(name, low, high - low, units, long_name, low, high)
 

@@ -9,26 +9,19 @@ from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
+from aenp.earth.regions import TOLERANCE, Period, Region, check_degrees, inside, no_data, wrap
 from aenp.earth.sources import (
     EPOCH,
-    TOLERANCE,
     FieldLike,
-    Period,
-    Region,
-    check_degrees,
-    converted,
     describe,
     find,
     further_dimensions,
-    inside,
-    no_data,
     open_dataset,
     pick,
-    units_of,
     with_coordinates,
     without_fills,
-    wrap,
 )
+from aenp.earth.units import converted, units_of
 
 DIMS = ("time", "latitude", "longitude")
 

@@ -17,7 +17,8 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.gridded import FieldLike, open_gridded
 from aenp.earth.places import PlacesLike, elevation_or_error, open_places
 from aenp.earth.points import PointsLike, is_scattered
-from aenp.earth.sources import EPOCH, NoSuchVariable, NoValues, Period, Region, describe, inside, no_data, wrap
+from aenp.earth.regions import Period, Region, inside, no_data, wrap
+from aenp.earth.sources import EPOCH, READ_FROM, NoSuchVariable, NoValues, describe
 
 STATIONS, CELLS = 0.8, 0.1
 "The share of the places that is observed, of stations and of the cells of a grid."
@@ -163,7 +164,8 @@ def _open(
     drawn = np.sort(rng.permutation(cells)[:MAX_CELLS])
     rows, columns = (xr.DataArray(index, dims="place") for index in np.unravel_index(drawn, fields[0].shape[1:]))
     every = [*fields, *_known(model, data, fields[0], choice.region)]
-    points = xr.Dataset({str(each.name): each.isel(latitude=rows, longitude=columns) for each in every})
+    parts = {str(each.name): each.isel(latitude=rows, longitude=columns) for each in every}
+    points = xr.Dataset(parts, attrs={READ_FROM: describe(data)})
     dated = points if "time" in points.coords else points.assign_coords(time=[EPOCH])
     return dated, cells / len(drawn), _drawn(cells, "cells")
 
@@ -253,10 +255,10 @@ def _table(model: FieldModel, source: pd.DataFrame | xr.Dataset, times: ndarray,
         for name in PLACE:
             table = table[inside(name, table[name].to_numpy(), choice.region, None)]
         if table.empty:
-            raise no_data("the given data", choice.region, choice.days, {name: whole[name] for name in PLACE})
+            raise no_data(describe(source), choice.region, choice.days, {name: whole[name] for name in PLACE})
     table = _each_once(table.reset_index(drop=True))
     if choice.elevation is not None and "elevation" not in table:
-        table = _with_elevation(table, choice.elevation)
+        table = _with_elevation(table, choice.elevation, describe(source))
     return table.drop(columns="elevation") if "elevation" in table and table["elevation"].isna().any() else table
 
 
@@ -270,10 +272,10 @@ def _each_once(table: pd.DataFrame) -> pd.DataFrame:
     return once
 
 
-def _with_elevation(table: pd.DataFrame, topography: FieldLike) -> pd.DataFrame:
+def _with_elevation(table: pd.DataFrame, topography: FieldLike, where: str) -> pd.DataFrame:
     places = table[PLACE].drop_duplicates()
-    where = places["latitude"].to_numpy(float), places["longitude"].to_numpy(float)
-    heights = elevation_or_error(np.full(len(places), np.nan), *where, topography, "the given data")
+    at = places["latitude"].to_numpy(float), places["longitude"].to_numpy(float)
+    heights = elevation_or_error(np.full(len(places), np.nan), *at, topography, where)
     return table.merge(places.assign(elevation=heights), on=PLACE, how="left")
 
 
@@ -288,7 +290,10 @@ def _unseen(table: pd.DataFrame, stations: PlacesLike | None) -> Bool[ndarray, "
     missing = ~_close(at, here)
     if missing.any():
         where = f"{latitude[missing][0]:.4f}, {longitude[missing][0]:.4f}"
-        raise ValueError(f"the data have no observations at {missing.sum()} of the stations, such as {where}")
+        raise ValueError(
+            f"the data have no observations at {missing.sum()} of the stations, such as {where}; leave these out, or "
+            "correct their places"
+        )
     return _close(here, at)
 
 

@@ -170,14 +170,14 @@ def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]
 
 
 def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
-    """The values in colour at their places, as cells of a grid or, if this has no two rows and columns, as dots."""
+    """The values in colour at their places, as cells of a grid or, if this is not complete, as dots."""
     latitude, angle = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
     turned = np.exp(1j * np.deg2rad(angle.values))
     longitude = _near(angle.values, float(np.rad2deg(np.angle(np.nanmean(turned)))))
     if colours == EFFECT:
         low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
     style: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high}
-    if values.ndim < 2 or 1 in values.shape:
+    if values.ndim < 2 or 1 in values.shape or not (np.isfinite(longitude).all() and latitude.notnull().all()):
         places = xr.broadcast(xr.DataArray(longitude, dims=angle.dims), latitude, values)
         x, y, c = (each.values.ravel() for each in places)
         for limit, each in ((axis.set_xlim, x), (axis.set_ylim, y)):

@@ -10,7 +10,8 @@ from aenp.earth.frame import Frame, Variable
 from aenp.earth.gridded import FieldLike
 from aenp.earth.places import elevation_or_error
 from aenp.earth.points import PointsLike, check_units, joined, open_points
-from aenp.earth.sources import NoSuchVariable, NoValues, converted, describe
+from aenp.earth.sources import NoSuchVariable, NoValues, describe
+from aenp.earth.units import converted
 
 FAR = 20
 "Standard deviations from the mean in training beyond which a context's median suggests another variable or unit."
@@ -95,7 +96,7 @@ def _single(frame: Frame, context: PointsLike, names: Sequence[str | None]) -> p
 
 def _in_units(observed: pd.DataFrame, expected: Variable, context: PointsLike) -> pd.DataFrame:
     """The observations in the variable's units."""
-    both, values = "the context and the model's training data", observed["value"].to_numpy(float)
+    both, values = f"{describe(context)} and the model's training data", observed["value"].to_numpy(float)
     observed = observed.assign(value=converted(values, observed.attrs.get("units"), expected.units, both))
     observed.attrs["units"] = expected.units
     wet = observed["value"][observed["value"] != 0]  # of rain, most values may be zero, and few tell nothing

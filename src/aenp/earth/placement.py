@@ -61,7 +61,7 @@ def suggest(
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
     free, targets = (
         [with_covariates(_at(each, table), model.frame.covariates, layers, where) for table in times]
-        for each, where in ((places, "the candidates"), (aims, "the target"))
+        for each, where in ((places, describe(candidates)), (aims, describe(candidates if target is None else target)))
     )
     before = sum(model.variances([table], at).sum() for table, at in zip(times, targets, strict=True))
     chosen, reductions = [], []

@@ -14,19 +14,19 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import TITLE, is_table, read_table, utc, with_dates, with_index
+from aenp.earth.points import TITLE, check_columns, is_table, numbers_in, read_table, usual, utc, with_dates, with_index
+from aenp.earth.regions import check_degrees
 from aenp.earth.sources import (
     NAMES,
-    check_degrees,
     common_dates,
-    converted,
     describe,
     find,
     is_identifier,
     open_dataset,
-    units_of,
     with_coordinates,
+    without_fills,
 )
+from aenp.earth.units import converted, units_of
 
 KINDS = ("latitude", "longitude", "time", "elevation")
 MAX_PLACES = 1e8
@@ -50,11 +50,7 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
     if isinstance(target, xr.Dataset | xr.DataArray):
         return _with_further(with_coordinates(open_dataset(target), *KINDS), further)
     if isinstance(target, pd.DataFrame):
-        plain = _in_utc(target.rename(columns=lambda title: TITLE.sub("", str(title)))).to_xarray()
-        for title in filter(TITLE.search, map(str, target)):
-            plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
-        plain = plain.set_coords([name for name in plain if _is_label(plain[name])])
-        return _with_further(with_coordinates(plain, *KINDS), further)
+        return _from_table(target, describe(target), further)
     if isinstance(target, Mapping):
         if deep := [name for name, values in target.items() if np.ndim(values) > 1]:
             raise ValueError(
@@ -66,7 +62,7 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
             dataset = dataset.assign_coords({name: times.to_numpy().reshape(dataset[name].shape)})
         return dataset
     if is_table(target):
-        return open_target(read_table(target), further)
+        return _from_table(read_table(target), describe(target), further)
     if isinstance(target, str) and "," in target and not Path(target).exists():
         return _grid(target)
     # Only the coordinates: what else the file holds, and in which chunks, does not matter.
@@ -77,25 +73,49 @@ def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
     return dataset.set_coords([name for name in names if name in dataset.data_vars])
 
 
+def _from_table(table: pd.DataFrame, where: str, further: Sequence[str]) -> xr.Dataset:
+    """The table's columns, of which places, times, elevations, labels and further ones are coordinates."""
+    check_columns(table, where)
+    plain = _indexed(table.rename(columns=lambda title: TITLE.sub("", str(title))), where, further).to_xarray()
+    for title in filter(TITLE.search, map(str, table)):
+        plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
+    labelled = plain.set_coords([name for name in plain if _is_label(plain[name])])
+    return _with_further(with_coordinates(labelled, *KINDS), further)
+
+
 def _is_label(values: xr.DataArray) -> bool:
     """Whether these are names or numbers of stations, which a prediction keeps."""
     is_number = is_identifier(values.name) and values.name not in values.dims
     return is_number or pd.api.types.infer_dtype(values.values.ravel()) == "string"
 
 
-def _in_utc(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with its times in UTC; an index of several levels that is no grid becomes columns."""
+def _indexed(table: pd.DataFrame, where: str, further: Sequence[str]) -> pd.DataFrame:
+    """The table in numpy's types; an index of several levels that is no grid becomes columns."""
     index = table.index
-    if isinstance(index, pd.MultiIndex | pd.DatetimeIndex) or str(index.name).lower() in NAMES["time"]:
+    if isinstance(index, pd.MultiIndex | pd.DatetimeIndex | pd.PeriodIndex) or str(index.name).lower() in NAMES["time"]:
         table = with_index(table)
-    table = with_dates(table, "the target")
-    dated = table.assign(**{n: utc(table[n], "the target") for n in table if str(n).lower() in NAMES["time"]})
+    dated = _in_numpy(with_dates(table, where), where, further)
     names = [name for name in index.names if name in dated]
     if len(names) > 1:
         counts = [dated[name].nunique() for name in names]
         if len(dated) != math.prod(counts) or dated.duplicated(names).any():
             return dated
     return dated.set_index(names) if names else dated
+
+
+def _in_numpy(table: pd.DataFrame, where: str, further: Sequence[str]) -> pd.DataFrame:
+    """The table with dates in UTC, places, elevations and further columns as numbers, and no types of pandas' own."""
+    numbers = [*further, *(usual(map(str, table), kind) for kind in KINDS if kind != "time")]
+    table = table.copy()
+    for name, column in table.items():
+        is_plain = isinstance(column.dtype, np.dtype) and column.dtype != object
+        if str(name).lower() in NAMES["time"]:
+            table[name] = utc(column, where)
+        elif not is_plain and (name in numbers or pd.api.types.is_numeric_dtype(column)):
+            table[name] = numbers_in(column, where)
+        elif isinstance(column.dtype, pd.CategoricalDtype):
+            table[name] = column.astype(object)
+    return table
 
 
 def _grid(text: str) -> xr.Dataset:
@@ -183,7 +203,10 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
         raise ValueError(
             f"{where} needs a latitude and a longitude to predict at, as numbers in degrees; it has {known}"
         )
+    if "time" not in names and "time" in observed:
+        _check_dates(dataset, where)
     own = {kind: dataset[name].reset_coords(drop=True).compute() for kind, name in names.items()}
+    own |= {kind: without_fills(own[kind], f"{kind}s of {where}") for kind in own if kind != "time"}
     latitude, longitude = xr.broadcast(own["latitude"], own["longitude"])
     if not np.isfinite(latitude.values + longitude.values).any():
         raise ValueError(f"{where} has no place to predict at: its latitude or longitude is empty")
@@ -198,7 +221,11 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
     labels |= {str(name): dataset[name].reset_coords(drop=True) for name in beside if _is_label(dataset[name])}
     dates = common_dates(own["time"]) if "time" in own else None
     time = _times(dates, latitude, observed, where, any_time)
-    covariates = {name: dataset[name].reset_coords(drop=True).compute() for name in further if name in dataset.coords}
+    covariates = {
+        name: without_fills(dataset[name].reset_coords(drop=True).compute(), f"{name}s of {where}")
+        for name in further
+        if name in dataset.coords and name not in own
+    }
     if time is not None and dates is not None and time.sizes != dates.sizes:
         kept = {dates.dims[0]: np.isin(dates.values, time.values)}
         covariates = {name: values.isel(kept, missing_dims="ignore") for name, values in covariates.items()}
@@ -208,6 +235,16 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
         if dates is not None:
             labels[names["time"]] = _as_given(time, dates, own["time"])
     return Places(coordinates, labels, dataset.chunks)
+
+
+def _check_dates(dataset: xr.Dataset, where: str) -> None:
+    """Raises an error if there are times, but not as dates."""
+    for name, values in dataset.coords.items():
+        if str(name).lower() in NAMES["time"] and values.size > 1:
+            raise ValueError(
+                f"{where}: {name} is of type {values.dtype} and not of dates; convert it with pd.to_datetime, or leave "
+                "it out to predict all times that were observed"
+            )
 
 
 def _as_given(time: xr.DataArray, dates: xr.DataArray, given: xr.DataArray) -> xr.DataArray:

@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,30 +11,28 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from aenp.earth.regions import Period, Region, check_degrees, inside, no_data, wrap
 from aenp.earth.sources import (
     NAMES,
+    READ_FROM,
     TABLES,
     NoSuchVariable,
     NoValues,
-    Period,
-    Region,
-    check_degrees,
     common_dates,
-    converted,
     describe,
     find,
     further_dimensions,
-    inside,
     is_identifier,
-    no_data,
+    names_of,
+    only_covariates,
     open_dataset,
+    origin,
     pick,
     same_variable,
-    units_of,
     with_coordinates,
     without_fills,
-    wrap,
 )
+from aenp.earth.units import converted, units_of
 
 MAX_ROWS = 5e7
 "The largest number of values of a data set that are read as points, some 2 GB."
@@ -80,7 +78,7 @@ def open_points(
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     beside = ("elevation", *further)
-    for name in (name for name in table if name in (*beside, "value")):
+    for name in (name for name in table if name != "time"):
         known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
         table = table.assign(**{name: known.values})
     if undated := int((table["time"].isna() & table["value"].notna()).sum()) if "time" in table else 0:
@@ -96,16 +94,18 @@ def open_points(
             chosen = chosen[inside(name, chosen[name].to_numpy(), region, period)]
     if chosen.empty:
         raise no_data(where, region, period, {name: table[name] for name in table if name not in (*beside, "value")})
-    return each_once(chosen.reset_index(drop=True), where)
+    once = each_once(chosen.reset_index(drop=True), where)
+    once.attrs |= {READ_FROM: file} if (file := origin(source)) else {}
+    return once
 
 
 def joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Tables of one variable each as one: a column of its name for each, with NaN where it was not observed."""
     first, *others = (table.rename(columns={"value": name}) for name, table in tables.items())
-    units = next(iter(tables.values())).attrs.get("units_of", {})
+    known = next(iter(tables.values())).attrs
     for other in others:
         first = first.merge(other, how="outer")
-    first.attrs = {"units_of": units} if units else {}
+    first.attrs = {key: known[key] for key in ("units_of", READ_FROM) if key in known}
     return first
 
 
@@ -126,9 +126,10 @@ def each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
         return table
     values = table.groupby(keys, dropna=False, sort=False)["value"]
     if differing := int((values.nunique() > 1).sum()):
-        warnings.warn(
-            f"{where}: {differing} times and places have different values; their means are used", stacklevel=3
-        )
+        what = f"{differing} times and places have different values"
+        if "time" not in keys:
+            what = f"{differing} places have different values and no times; if these have another name, call them time"
+        warnings.warn(f"{where}: {what}; their means are used", stacklevel=3)
     once = values.mean().reset_index()
     once.attrs = table.attrs
     return once
@@ -173,9 +174,10 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The columns that are needed, under their standard names."""
+    check_columns(table, where)
     table = with_dates(with_index(table), where).rename(columns=str)
     plain = _plain(list(table.columns))
-    found = {kind: _usual(plain, kind) for kind in NAMES}
+    found = {kind: usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
     if missing:
         raise ValueError(
@@ -183,10 +185,10 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
             "Name them latitude and longitude"
         )
     kept = [name for name in further if name in plain and name not in NAMES]
-    value = _value(table, plain, variable, [*found.values(), *kept], where)
+    value = _value(table, plain, variable, [*found.values()], kept, where)
     titles = {kind: plain[name] for kind, name in found.items() if name is not None and name != value}
     titles |= {name: plain[name] for name in kept} | {"value": plain[value]}
-    read = {kind: utc if kind == "time" else _numbers for kind in titles}
+    read = {kind: utc if kind == "time" else numbers_in for kind in titles}
     out = pd.DataFrame({kind: read[kind](table[title], where) for kind, title in titles.items()})
     for kind in ("latitude", "longitude"):
         if (angle := TITLE.search(titles[kind])) and angle[1].lower().startswith("rad"):
@@ -203,9 +205,21 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     return _in_order(out, table.attrs.get("units_of", {}) | further_units)
 
 
+def check_columns(table: pd.DataFrame, where: str) -> None:
+    """Raises an error if columns have no names of their own, as in a table with a column for each station."""
+    if table.columns.nlevels > 1:
+        raise ValueError(
+            f"{where} has columns with names of {table.columns.nlevels} levels, where each observation needs a row and "
+            "latitude and longitude a column; bring it into that form with .stack and .reset_index"
+        )
+    if table.columns.has_duplicates:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise ValueError(f"{where} has several columns called {twice}; rename or drop all but one")
+
+
 def with_index(table: pd.DataFrame) -> pd.DataFrame:
     """The table with its index as columns, if that has a name or is one of dates, and no column has that name."""
-    if isinstance(table.index, pd.DatetimeIndex) and table.index.name is None:
+    if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and table.index.name is None:
         table = table.rename_axis(index="time")
     others = [number for number, name in enumerate(table.index.names) if name is None or name in table]
     if len(others) == table.index.nlevels:
@@ -239,21 +253,30 @@ def _plain(titles: list[str]) -> dict[str, str]:
     return {title if names.count(name) > 1 else name: title for name, title in zip(names, titles, strict=True)}
 
 
-def _usual(plain: dict[str, str], kind: str) -> str | None:
-    lower = {name.lower(): name for name in plain}
-    return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
+def usual(names: Iterable[str], kind: str) -> str | None:
+    """The name of the column of this kind."""
+    lower = {name.lower(): name for name in names}
+    return next((lower[name] for name in NAMES[kind] if name in lower), None)
 
 
 def _value(
-    table: pd.DataFrame, plain: dict[str, str], variable: str | None, taken: Sequence[str | None], where: str
+    table: pd.DataFrame,
+    plain: dict[str, str],
+    variable: str | None,
+    coordinates: Sequence[str | None],
+    covariates: Sequence[str],
+    where: str,
 ) -> str:
     """The column of the values."""
+    taken = [*coordinates, *covariates]
     others = [name for name in plain if name not in taken and not is_identifier(name)]
     numbers = [name for name in others if pd.api.types.is_numeric_dtype(table[plain[name]])]
     if variable is None:
         candidates = numbers or others
         if len(candidates) == 1:
             return candidates[0]
+        if not candidates and covariates:
+            raise only_covariates(where, covariates)
         if not candidates:
             raise ValueError(
                 f"{where} has no column of values besides {', '.join(plain)}; if one of these is, name it in `variable`"
@@ -267,7 +290,7 @@ def _value(
     raise NoSuchVariable(f"{where} has no column {variable!r}; choose `variable` from {', '.join(numbers)}")
 
 
-def _numbers(column: pd.Series, where: str) -> pd.Series:
+def numbers_in(column: pd.Series, where: str) -> pd.Series:
     """The column, all of it numbers or missing."""
     numbers = pd.to_numeric(column, errors="coerce")
     wrong = column[numbers.isna() & column.notna()]
@@ -277,11 +300,14 @@ def _numbers(column: pd.Series, where: str) -> pd.Series:
         raise ValueError(
             f"{where}: the column {column.name} has the value {wrong.iloc[0]!r}, which is not a number; {advice}"
         )
-    return numbers
+    is_plain = isinstance(numbers.dtype, np.dtype)
+    return numbers if is_plain else pd.Series(numbers.to_numpy(float, na_value=np.nan), column.index, name=column.name)
 
 
 def utc(column: pd.Series, where: str) -> pd.Series:
     """The dates in UTC, without a time zone, in the common calendar."""
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     if column.dtype == object:
         column = pd.Series(common_dates(xr.DataArray(column.to_numpy())).values, column.index, name=column.name)
     if pd.api.types.is_numeric_dtype(column):
@@ -305,7 +331,10 @@ def _from_dataset(
     further: Sequence[str],
 ) -> pd.DataFrame:
     """The values with their coordinates; only the region and period are read from the file."""
-    dataset = dataset.set_coords([name for name in further if name in dataset.data_vars])
+    beside = [name for name in further if name in dataset.data_vars and name != variable]
+    if beside and set(names_of(with_coordinates(dataset, *NAMES), where)) <= set(beside):
+        raise only_covariates(where, beside)
+    dataset = dataset.set_coords(beside)
     is_value = find(dataset.data_vars, "elevation") == variable or len(dataset.data_vars) == 1
     kinds = [kind for kind in NAMES if not (kind == "elevation" and is_value)]
     field = whole = pick(with_coordinates(dataset, *kinds), variable, where)

@@ -1,6 +1,5 @@
 """Predictions: what a process says of places, given a context, in the user's units and as a data set."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -10,30 +9,25 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
-from scipy.spatial import KDTree
 from torch import Tensor
 from torch.distributions import Distribution
 
 from aenp.data.kinds import counted_from, levels
-from aenp.earth.contexts import Context, at_places, content, joined, places_of, within
+from aenp.earth.contexts import Context, at_places, content, places_of, within
 from aenp.earth.frame import Frame
 from aenp.earth.nodes import Nodes
 from aenp.earth.observations import columns_of
-from aenp.earth.places import Places
+from aenp.earth.reference import Misses
 from aenp.earth.tiles import Tiles
-from aenp.inference import ar_context, median, spread
+from aenp.inference import median
 from aenp.likelihoods import NonNegative, Unit, blurred, in_unit, widened
 from aenp.process import NeuralProcess
 from aenp.task import Task
 
 CHUNK = 4096
 "Number of targets that are decoded at a time."
-CHAIN = 128
-"Number of places in a tile where a sample is drawn one after another; elsewhere it is what the model then expects."
-CANDIDATES = 10_000
-"The largest number of places among which those are chosen."
 DESCRIPTIONS = {
     "mean": "predicted {}",
     "std": "standard deviation of the predicted {}",
@@ -68,6 +62,7 @@ class Predictor:
         spread: the factor of its standard deviations.
         centred: whether each of several variables counts from the mean of its values in a tile.
         outputs: what to predict.
+        misses: of samples, errors of what values count from; None if that is known.
         encoded: the context that was encoded last.
     """
 
@@ -76,6 +71,7 @@ class Predictor:
     spread: float
     centred: bool
     outputs: Outputs = field(default_factory=dict)
+    misses: Misses | None = None
     encoded: dict[tuple[int, ...], Encoded] = field(default_factory=dict)
 
     @property
@@ -103,52 +99,6 @@ class Predictor:
         nothing = torch.zeros(1, len(corners), cc.shape[-1], dtype=dtype)
         known = {"context_covariates": cc.to(dtype), "target_covariates": nothing}
         return Context(Task(xc, yc.to(dtype), xt, **known), tiles)
-
-    def with_samples(self, context: Context, places: Places, nodes: Nodes | None, samples: int) -> Context:
-        """The context with values drawn for each sample, in one tile after another given those drawn before."""
-        x, known = self._candidates(places, nodes)
-        precise = context.task.yc.to(torch.promote_types(context.task.yc.dtype, torch.float32))
-        grown = Task.stack([replace(context.task, yc=precise)] * samples)
-        for tile, rows in context.tiles.nearest(x):
-            grown = self._drawn_in(tile, context, grown, at_places(x[rows], known[rows], samples))
-        return replace(context, samples=grown)
-
-    def _drawn_in(self, tile: tuple[int, ...], context: Context, grown: Task, at: tuple[Tensor, ...]) -> Task:
-        """The task with values drawn at places spread among these."""
-        tiles = context.tiles
-        free = self._free(context.task, at[0])
-        level = self._level(within(context.task, tiles.seen(tile, places_of(context.task))))
-        seen = within(grown, tiles.seen(tile, places_of(grown)))
-        task = self._counted(seen.with_targets(at[0], None, free, *at[1:]), level)
-        most = CHAIN * len(self.frame.variables)
-        order = spread(task[:1], min(most, at[0].shape[1])).expand(len(grown), -1)
-        drawn = self._counted(ar_context(self.process, task, 1, order), -level)
-        added = within(drawn, np.arange(drawn.xc.shape[1]) >= seen.xc.shape[1])
-        return joined(grown, added)
-
-    def _free(self, task: Task, x: Float[Tensor, "samples places dim_x"]) -> Bool[Tensor, "samples places"] | None:
-        """Where a value can be drawn: on a grid no node may have two."""
-        if not getattr(self.process, "on_grid", False):
-            return None
-        seen = task.xc[0] if task.context_mask is None else task.xc[task.context_mask]
-        apart = KDTree(seen.numpy()).query(x[0].numpy())[0] > min(self.process.spacing) / 2  # type: ignore[arg-type]
-        return torch.from_numpy(apart).expand(len(x), -1)
-
-    def _candidates(self, places: Places, nodes: Nodes | None) -> tuple[ndarray, ndarray]:
-        """Some of the target's places, evenly along each dimension, in the model's unit, and covariates by variable."""
-        names = [*self.frame.axes, *(each.name for each in self.frame.covariates)]
-        every = xr.broadcast(*(places.coordinates[name] for name in names))
-        step = math.ceil((every[0].size / CANDIDATES) ** (1 / max(every[0].ndim, 1)))
-        some = {d: slice(min(step, size) // 2, None, step) for d, size in every[0].sizes.items()}
-        chosen = {name: each.isel(some).values.ravel() for name, each in zip(names, every, strict=True)}
-        x = self.frame.x(chosen)
-        there = np.isfinite(x).all(axis=1)
-        if nodes is not None:
-            x = nodes.nearest(x)
-            first = np.unique(np.where(there[:, None], x, np.inf), axis=0, return_index=True)[1]
-            there &= np.isin(np.arange(len(x)), first)
-        kinds = [self.frame.c(chosen, number)[there] for number in range(len(self.frame.variables))]
-        return np.tile(x[there], (len(kinds), 1)), np.concatenate(kinds)
 
     def __call__(
         self,
@@ -211,11 +161,11 @@ class Predictor:
     def encode(self, context: Context, tile: tuple[int, ...]) -> Encoded:
         """What the model makes of a tile."""
         task = self._tile(context.task, context.tiles, tile)
-        level = self._level(task)
-        seen, unit = self.process.normalise(self._counted(task, level))
+        level = self.level(task)
+        seen, unit = self.process.normalise(self.counted(task, level))
         samples = sample_unit = None
         if context.samples is not None:
-            grown = self._counted(self._tile(context.samples, context.tiles, tile), level)
+            grown = self.counted(self._tile(context.samples, context.tiles, tile), level)
             sampled, sample_unit = self.process.normalise(grown)
             samples = self.process.encode(sampled)
         state = equivariant = self.process.encode(seen)
@@ -229,13 +179,13 @@ class Predictor:
         corners = torch.from_numpy(tiles.corners(tile, task.xt[0].numpy())).expand(len(task), -1, -1)
         return replace(within(task, tiles.seen(tile, places_of(task))), xt=corners)
 
-    def _level(self, task: Task) -> Float[Tensor, "batch variables"]:
+    def level(self, task: Task) -> Float[Tensor, "batch variables"]:
         """What the values of each variable count from."""
         if not self.centred:
             return task.yc.new_zeros(1, len(self.frame.variables))
         return levels(task, self.frame.kinds)
 
-    def _counted(self, task: Task, level: Float[Tensor, "batch variables"]) -> Task:
+    def counted(self, task: Task, level: Float[Tensor, "batch variables"]) -> Task:
         return counted_from(task, level) if self.centred else task
 
     def distributions(
@@ -306,6 +256,9 @@ class Predictor:
             shift = shift + scale * encoded.level[number]
             at, doubt = at_places(x, self.frame.c(coordinates, number)), self._doubt(coordinates)
             values = self._of_variable(encoded, at, doubt)
+            if self.misses is not None:
+                misses = torch.from_numpy(self.misses(coordinates)).unsqueeze(-1)
+                values["samples"] = values["samples"] + self.spread * misses
             every += [_in_units(key, values[key], shift, scale) for key in self.outputs]
         return torch.cat(every)[..., 0].numpy()
 

@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,9 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from aenp.configured import Configured
+
+Misses: TypeAlias = Callable[[Mapping[str, Any] | pd.DataFrame], Float[ndarray, "samples points"]]
+"Errors of the mean of a reference at places, in its standard deviations: a smooth field for each sample."
 
 
 class Moments(NamedTuple):
@@ -30,6 +33,10 @@ class Reference(Configured, ABC):
 
     def doubt(self, coordinates: Mapping[str, ArrayLike] | pd.DataFrame) -> Float[ndarray, " points"] | None:
         """The standard error of the mean at places, in standard deviations; None if it is known everywhere."""
+        return None
+
+    def misses(self, samples: int, seed: int) -> Misses | None:
+        """Errors of the mean of the size of `doubt`, one for each sample; None if it is known everywhere."""
         return None
 
     def predict(self, context: pd.DataFrame, target: pd.DataFrame) -> Moments:

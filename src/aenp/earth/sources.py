@@ -1,9 +1,9 @@
-"""What a file or data set holds: its variable, where its coordinates are, in which units, and the requested part."""
+"""What a file or data set holds: its variables, where its coordinates are, their dates, and what is missing."""
 
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +13,7 @@ import cftime  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
 import xarray as xr
-from cf_units import Unit, suppress_errors  # type: ignore[import-untyped]
 from cf_xarray.criteria import coordinate_criteria
-from jaxtyping import Bool
-from numpy import ndarray
 from xarray.indexes import PandasMultiIndex
 
 from aenp.checks import LIMIT
@@ -24,7 +21,7 @@ from aenp.checks import LIMIT
 NAMES = {
     "latitude": ("latitude", "lat", "nav_lat", "y"),
     "longitude": ("longitude", "lon", "long", "lng", "nav_lon", "x"),
-    "time": ("valid_time", "time", "date", "datetime"),
+    "time": ("valid_time", "time", "date", "datetime", "timestamp", "xtime"),
     "elevation": ("elevation", "elev", "altitude", "alt", "orog"),
 }
 # cf_xarray's "vertical" would take the height of a thermometer above the ground for an elevation.
@@ -34,11 +31,6 @@ CRITERIA = {
 }
 TEMPERATURES = {"t2m", "2t", "t2", "tas", "tair", "air", "temp", "temperature", "tmean"}
 "Names of one variable in different products."
-LETTERS = {
-    "k": "K",
-    **{f"{degrees}{letter}": f"deg{letter.upper()}" for degrees in ("", "deg ", "degrees ") for letter in "cf"},
-}
-"Units of temperature that UDUNITS does not know or takes for a charge or a capacitance."
 IDENTIFIER = re.compile(
     r"year|month|day|doy|hour|minute|unnamed: \d+|index|[fgo]id|objectid|code|wmo|usaf|wban|station|stn|site|"
     r"(.*[\W_])?id|(wmo|stations?|stn|sta|sou|site|sensor|platform|gauge|ghcn)[\W_]*(id|no|nr|num|number|code|index)",
@@ -54,13 +46,11 @@ DESCRIBING = ("bounds", "climatology", "grid_mapping", "cell_measures", "ancilla
 FILLS = (np.inf, -np.inf, 9.969209968386869e36, 1e35, -1e35, 1e30, -1e30, 1e20, -1e20, 99999.0, -99999.0, -32768.0,
          -32767.0, 32767.0, -9999.9, 9999.9, -9999.0, 9999.0, -999.9, 999.9, -999.0, -99.99, -99.9, -99.0)  # fmt: skip
 "What files hold in place of missing values, the largest first."
+READ_FROM = "read_from"
+"Attribute of tables and data sets that tells what they were read from, for messages."
 EPOCH = np.datetime64("1970-01-01")
-TOLERANCE = 1e-4
-"Degrees by which a point may lie outside a region: coordinates are often rounded to 32 bits."
 
 FieldLike = str | os.PathLike[str] | xr.Dataset | xr.DataArray
-Region = tuple[float, float, float, float]
-Period = tuple[str, str]
 
 
 class NoSuchVariable(ValueError):
@@ -124,7 +114,15 @@ def _backend(path: Path) -> dict[str, Any]:
 
 def describe(source: object) -> str:
     """What to call the source in messages."""
-    return str(source) if isinstance(source, str | os.PathLike) else f"the given {type(source).__name__}"
+    return origin(source) or f"the given {type(source).__name__}"
+
+
+def origin(source: object) -> str | None:
+    """What the source was read from: the file itself, or that of a table or data set; None if there is none."""
+    if isinstance(source, str | os.PathLike):
+        return str(source)
+    known = source.attrs.get(READ_FROM) if isinstance(source, pd.DataFrame | xr.Dataset | xr.DataArray) else None
+    return None if known is None else str(known)
 
 
 def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
@@ -136,13 +134,19 @@ def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
             if str(values.attrs.get(attribute)).lower() in expected:
                 return name
     lower = {name.lower(): name for name, values in named.items() if not _is_of_map(values, kind)}
-    return next((lower[usual] for usual in NAMES[kind] if usual in lower), None)
+    along = [name for name, values in named.items() if kind == "time" and _is_of_steps(values)]
+    return next((lower[usual] for usual in NAMES[kind] if usual in lower), along[0] if len(along) == 1 else None)
 
 
 def _may_be(values: xr.DataArray, kind: str) -> bool:
     if kind == "time":
         return np.issubdtype(values.dtype, np.datetime64) or _is_of_model(values)
     return np.issubdtype(values.dtype, np.number)
+
+
+def _is_of_steps(times: xr.DataArray) -> bool:
+    """Whether these dates have a dimension of their own, and are not those at which forecasts began."""
+    return times.dims == (times.name,) and times.attrs.get("standard_name") != "forecast_reference_time"
 
 
 def _is_of_model(times: xr.DataArray) -> bool:
@@ -273,6 +277,14 @@ def further_dimensions(where: str, name: Any, sizes: Mapping[str, int]) -> Value
     )
 
 
+def only_covariates(where: str, names: Sequence[str]) -> NoValues:
+    """The error for data that hold covariates and nothing else."""
+    return NoValues(
+        f"{where} has no values besides the covariates {', '.join(names)}; add what is to be predicted or, if that is "
+        "one of these, leave it out of the covariates"
+    )
+
+
 def _is_placed(values: xr.DataArray) -> bool:
     return all(find(values.coords, kind) is not None for kind in ("latitude", "longitude"))
 
@@ -293,105 +305,6 @@ def _all_names(name: str, values: xr.DataArray) -> tuple[str, ...]:
 def same_variable(a: str, b: str) -> bool:
     """Whether two names mean the same variable, such as `t2m` and `Tair`."""
     return a.lower() == b.lower() or {a.lower(), b.lower()} <= TEMPERATURES
-
-
-def converted(values: ndarray, units: str | None, to: str, what: str) -> ndarray:
-    """The values in the units `to`; unchanged if either units are unknown.
-
-    Args:
-        values: numbers.
-        units: their units, such as "degC".
-        to: the units wanted, such as "K".
-        what: the data in question, for the message.
-    """
-    if not units or not to or units.strip() == to.strip():
-        return values
-    old, new = _unit(units), _unit(to)
-    if not old.is_convertible(new):
-        raise ValueError(f"{what}: the units {units!r} and {to!r} differ and cannot be converted; check the variable")
-    return old.convert(values, new)
-
-
-def _unit(text: str) -> Unit:
-    """The unit in any spelling that UDUNITS knows, or the unknown one, which converts to no other."""
-    try:
-        with suppress_errors():
-            return Unit(LETTERS.get(text.strip().lower(), text))
-    except ValueError:
-        return Unit("unknown")
-
-
-def units_of(attributes: Mapping[Any, Any]) -> str | None:
-    """The units; None if they are unknown."""
-    units = attributes.get("units")
-    return None if units in (None, "", "unknown") else str(units)
-
-
-def wrap(longitude: Any, region: Region | None = None) -> Any:
-    """Longitudes minus whole turns: in [−180, 180) or, in a region, in the 360 degrees from its western border."""
-    start = -180.0 if region is None or _width(region) >= 360 else wrap(region[2]) - TOLERANCE
-    turns = np.floor((longitude - start) / 360)
-    return longitude - (360 * turns).astype(getattr(longitude, "dtype", float))
-
-
-def _width(region: Region) -> float:
-    west, east = region[2:]
-    return 360.0 if east - west >= 360 else (east - west) % 360
-
-
-def inside(kind: str, values: ndarray, region: Region | None, period: Period | None) -> Bool[ndarray, "..."]:
-    """Which coordinates of this kind are in the region and period, borders included; longitudes must be wrapped."""
-    if kind == "time" and period is not None:
-        first, last = _instants(period)
-        return (values >= first) & (values <= last)
-    if kind == "latitude" and region is not None:
-        if region[0] > region[1]:
-            raise ValueError(f"region must be south, north, west, east, with south below north; got {region}")
-        return (values >= region[0] - TOLERANCE) & (values <= region[1] + TOLERANCE)
-    if kind == "longitude" and region is not None and _width(region) < 360:
-        return values <= wrap(region[2]) + _width(region) + TOLERANCE
-    return np.ones(values.shape, bool)
-
-
-def _instants(period: Period) -> tuple[np.datetime64, np.datetime64]:
-    """The first and last instant; a date such as 2019-03 stands for all of that month."""
-    try:
-        first, last = pd.Period(period[0]).start_time, pd.Period(period[1]).end_time
-    except (ValueError, AttributeError):
-        raise ValueError(f"period must be two dates such as ('2019-03-01', '2019-03-15'); got {period}") from None
-    if first > last:
-        raise ValueError(f"period must begin before it ends; got {' to '.join(period)}")
-    return first.to_datetime64(), last.to_datetime64()
-
-
-def check_degrees(latitude: ndarray, longitude: ndarray, where: str) -> None:
-    """Raises an error if these cannot be degrees."""
-    for kind, coordinate, low, high in (("latitude", latitude, -90, 90), ("longitude", longitude, -360, 540)):
-        values = coordinate[~np.isnan(coordinate)]
-        if values.size and (values.min() < low - TOLERANCE or values.max() > high + TOLERANCE):
-            found = f"{values.min():.6g} to {values.max():.6g}"
-            raise ValueError(
-                f"{where}: its {kind} ranges from {found}, not valid degrees; give coordinates in degrees, and check "
-                "that latitude and longitude are not swapped"
-            )
-
-
-def no_data(where: str, region: Region | None, period: Period | None, coordinates: Mapping[str, Any]) -> ValueError:
-    """The error for a region or period without data."""
-    requested = [f"region {region} (south, north, west, east)"] * (region is not None)
-    requested += [f"period {period}"] * (period is not None)
-    part = f" in {' and '.join(requested)}" if requested else ""
-    return ValueError(f"{where} has no data{part}; it covers {_extent(coordinates) or 'nothing'}")
-
-
-def _extent(coordinates: Mapping[str, Any]) -> str:
-    """The range of each coordinate, in words."""
-    values = {name: np.asarray(v) for name, v in coordinates.items() if np.size(v)}
-    text = [f"{k} {np.nanmin(v):.6g} to {np.nanmax(v):.6g}" for k, v in values.items() if k != "time"]
-    if "time" in values:
-        times = pd.to_datetime(values["time"].ravel())
-        text.append(f"time {times.min():%Y-%m-%d %H:%M} to {times.max():%Y-%m-%d %H:%M}")
-    return ", ".join(text)
 
 
 def without_fills(values: xr.DataArray, where: str) -> xr.DataArray:

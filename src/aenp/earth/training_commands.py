@@ -11,7 +11,7 @@ from aenp.arguments import Count, Flag, OptionalCount, Seed, Text, check_place, 
 from aenp.earth.breaking import fit_pair, symmetry_test
 from aenp.earth.commands import field_model
 from aenp.earth.fitting import FitOptions, fit_in
-from aenp.earth.sources import Period, Region
+from aenp.earth.regions import Period, Region
 from aenp.training.directory import MODEL, told_if_interrupted
 
 Names = Annotated[tuple[str, ...], optional("PATH ...")]

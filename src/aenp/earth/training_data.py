@@ -34,8 +34,10 @@ from aenp.earth.framing import (
     variable_in,
 )
 from aenp.earth.gridded import open_gridded
+from aenp.earth.normalised import Normalised, stacked
 from aenp.earth.points import PointsLike, check_units, is_scattered, joined, open_points
-from aenp.earth.sources import FieldLike, Period, Region, describe, names_of, with_coordinates, without_fills
+from aenp.earth.regions import Period, Region
+from aenp.earth.sources import FieldLike, describe, names_of, only_covariates, with_coordinates, without_fills
 from aenp.earth.time_windows import days_in, in_time
 from aenp.task import Task
 
@@ -127,13 +129,19 @@ def _names(
     data: PointsLike, variable: str | Sequence[str] | None, covariates: Sequence[FieldLike]
 ) -> list[str] | list[None]:
     """The variables to learn: those named, or all of a data set in memory but covariates; None for the only one."""
+    known = [each for each in as_list(covariates) if isinstance(each, str)]
     if variable is None and isinstance(data, xr.Dataset) and len(data.data_vars) > 1:
-        known = [each for each in as_list(covariates) if isinstance(each, str)]
         dataset = with_coordinates(data, "latitude", "longitude", "time", "elevation")
-        return [name for name in names_of(dataset, describe(data)) if name not in known]
+        names = [name for name in names_of(dataset, describe(data)) if name not in known]
+        if not names:
+            raise only_covariates(describe(data), known)
+        return names
     if variable is None:
         return [None]
-    return [variable] if isinstance(variable, str) else list(dict.fromkeys(variable))
+    names = [variable] if isinstance(variable, str) else list(dict.fromkeys(variable))
+    if both := [name for name in names if name in known]:
+        raise ValueError(f"{both[0]} is to be predicted, so it cannot be a covariate; leave it out of the covariates")
+    return names
 
 
 def _column(names: Sequence[str | None], table: pd.DataFrame) -> str:
@@ -147,28 +155,6 @@ def _centred(data: Data) -> Data:
         return data
     source = CountedFromLevels(data.source, kinds)
     return replace(data, source=source, validation=list(map(source.relative, data.validation)), centred=True)
-
-
-class Normalised:
-    """Fields in a model's units, read and computed as they are sliced; several along a last dimension."""
-
-    def __init__(self, fields: Sequence[Any], variables: Sequence[Variable]) -> None:
-        self.fields, self.variables = list(fields), list(variables)
-        self.shape = (*fields[0].shape, len(fields)) if len(fields) > 1 else fields[0].shape
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, part: Any) -> Any:
-        if isinstance(part, slice):
-            return Normalised([field[part] for field in self.fields], self.variables)
-        both = zip(self.fields, self.variables, strict=True)
-        return stacked([variable.y(np.asarray(field[part])).astype(np.float32) for field, variable in both])
-
-
-def stacked(values: Sequence[Float[ndarray, "*points"]]) -> Float[ndarray, "*points_and_kinds"]:
-    """Values of several variables along a last dimension, or those of the only one as they are."""
-    return np.stack(values, axis=-1) if len(values) > 1 else values[0]
 
 
 def _in_memory(field: xr.DataArray) -> xr.DataArray:
@@ -281,6 +267,9 @@ def _from_points(
     observed = sum(each.notna().astype(int) for each in wide.values())
     latitude, longitude = (every.columns.get_level_values(name).to_numpy(float) for name in PLACE)
     longitude = unwrap_longitudes(longitude)
+    short, long = sorted((float(np.ptp(latitude)), float(np.ptp(longitude))))
+    if not long:
+        raise ValueError("all observations are from one place, which tells nothing about others; give several places")
     together = observed.sum(axis=1).median()
     if days is None and together < MIN_POINTS:
         raise ValueError(
@@ -288,9 +277,6 @@ def _from_points(
             "places are related. If stations report at different times, give `time`, the length of a window such as "
             "'6 hours', or round their times, for example by table.time.dt.floor('h')"
         )
-    short, long = sorted((float(np.ptp(latitude)), float(np.ptp(longitude))))
-    if not long:
-        raise ValueError("all observations are from one place, which tells nothing about others; give several places")
     area = long * max(short, long / len(latitude))  # stations on a line are as wide as they are apart
     degrees = math.sqrt(area * min(1.0, POINTS_IN_WINDOW / len(latitude))) / 2
     covariates: list[Covariate] = []
