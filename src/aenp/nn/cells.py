@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -48,10 +47,11 @@ def cells(
 ) -> Iterator[Cell]:
     """The cells with places in them, each with the `count` points nearest to its middle.
 
-    Boxes are halved along every axis, from a huge one around a point near the origin, until they are small beside the
-    distance of their points. So cells are large in gaps between the points, and a place's cell does not depend on other
-    places. With an `offset`, in extents of the points along every axis, borders lie elsewhere: with 2/3 and 4/3 by a
-    third and two thirds of a box, in either order, for every box of up to twice the extent, as 1/3 = 1/4 + 1/16 + ….
+    Boxes are halved along one axis after the other, from a huge one around a point near the origin, until they are
+    small beside the distance of their points. So cells are large in gaps between the points, and a place's cell does
+    not depend on other places. With an `offset`, in extents of the points along every axis, borders lie elsewhere: with
+    2/3 and 4/3 by a third and two thirds of a box, in either order, for every box of up to twice the extent, as
+    1/3 = 1/4 + 1/16 + ….
     Several offsets give the cells of as many divisions. Points at the same place are told apart by their `values`, of
     about one.
     """
@@ -65,16 +65,15 @@ def cells(
     boxes = extent * (middle + points.new_tensor(offset).reshape(-1, 1))
     members = torch.arange(len(places), device=places.device).repeat(len(boxes))
     which = torch.arange(len(boxes), device=places.device).repeat_interleave(len(places))
-    corners = torch.tensor(list(product((-1, 1), repeat=dim))).to(points)
-    powers = 2 ** torch.arange(dim - 1, -1, -1, device=places.device)
     farthest = (places.abs().max() / extent + boxes.abs().max() / extent).clamp(max=2.0**LEVELS)
-    for level in range(max(UNDIVIDED, math.ceil(farthest.log2())), -LEVELS - 1, -1):
-        half = extent * 2.0**level
+    steps = dim * (LEVELS + max(UNDIVIDED, math.ceil(farthest.log2())))
+    for step in range(steps, -1, -1):
+        half = extent * 2.0 ** ((step + torch.arange(dim)) // dim - LEVELS).to(points)
         apart = (distances(some, points) - (some @ tilt).unsqueeze(1) + lift for some in boxes.split(rows))
         radii, near = map(
             torch.cat, zip(*(each.topk(count, largest=False, sorted=False) for each in apart), strict=True)
         )
-        small = (half * dim**0.5 <= SIZE * radii.amax(dim=1)) | (level == -LEVELS)
+        small = (half.norm() <= SIZE * radii.amax(dim=1)) | (step == 0)
         for number in small.nonzero()[:, 0]:
             here = members[which == number]
             inside = 1 - ((places[here] - boxes[number]) / half).square()
@@ -83,9 +82,11 @@ def cells(
         members, which = members[further], which[further]
         if not len(members):
             return
-        above = places[members] > boxes[which]
-        numbers, which = (which * 2**dim + (above * powers).sum(dim=1)).unique(return_inverse=True)
-        boxes = (boxes.unsqueeze(1) + half / 2 * corners).flatten(0, 1)[numbers]
+        axis = -step % dim
+        above = places[members, axis] > boxes[which, axis]
+        numbers, which = (2 * which + above).unique(return_inverse=True)
+        boxes = boxes[numbers // 2]
+        boxes[:, axis] += half[axis] * (numbers % 2 - 0.5)
 
 
 def where_they_count(found: list[Cell], places: int) -> list[Cell]:
