@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from aenp.likelihoods import Likelihood, NormalMixture
-from aenp.nn.cells import Cell, cells
+from aenp.nn.cells import cells, where_they_count
 from aenp.nn.matern import SMOOTHNESS, matern
 from aenp.nn.mlp import MLP
 from aenp.nn.vecchia import distances, logarithms, order, profile, references, spacing, take, traceless
@@ -39,8 +39,6 @@ WHOLE = 2
 "Contexts of up to so many windows are kriged as a whole, which takes less time than a few cells that overlap."
 OFFSETS = (0.0, 2 / 3, 4 / 3)
 "Where the borders of the divisions into cells lie, relative to the context's extent."
-SHARE = 0.5
-"The share of a place's largest weight that counts from zero, so that most places are kriged in one or two cells."
 SHARP = 40
 "Number of points from which on references are weighted as if there were no more, so that several keep some weight."
 
@@ -265,8 +263,8 @@ class KrigingNP(NeuralProcess):
         if len(numbers) <= WHOLE * self.window:
             return self.decode(self._krige(_some_context(task, numbers[None])), *at_targets)
         points, places, values = task.xc[0, numbers] - anchor, xt[0] - anchor, task.yc[0, numbers].tanh().mean(dim=1)
-        found = [cell for offset in OFFSETS for cell in cells(points, places, self.window, offset, values)]
-        found = sorted(_where_they_count(found, len(places)), key=lambda cell: len(cell.members))
+        found = where_they_count(list(cells(points, places, self.window, OFFSETS, values)), len(places))
+        found = sorted(found, key=lambda cell: len(cell.members))
         sums = xt.new_zeros(4, self.dim_y, self.components, xt.shape[1], dtype=torch.float64)
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
@@ -373,19 +371,6 @@ def _exponential(a: Float[Tensor, "*batch dim_x dim_x"]) -> Float[Tensor, "*batc
 def _drift(x: Tensor, covariates: Tensor | None) -> Float[Tensor, "tasks points regressors"]:
     """One, the coordinates and the covariates of each point."""
     return with_covariates(torch.cat([torch.ones_like(x[..., :1]), x], dim=-1), covariates)
-
-
-def _where_they_count(found: list[Cell], places: int) -> list[Cell]:
-    """Cells of several divisions, each with those places alone whose weight is more than a share of their largest."""
-    largest, kept = found[0].weights.new_zeros(places), []
-    for cell in found:
-        largest[cell.members] = torch.maximum(largest[cell.members], cell.weights)
-    for near, members, weights in found:
-        beyond = weights - SHARE * largest[members]
-        some = beyond > 0
-        if some.any():
-            kept.append(Cell(near, members[some], beyond[some]))
-    return kept
 
 
 def _some_context(task: Task, numbers: Int[Tensor, "cells points"]) -> Task:

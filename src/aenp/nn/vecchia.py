@@ -86,9 +86,8 @@ def spacing(x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch po
 
     At least a fiftieth of the distance that as many evenly spread points would have, and that if there is one point.
     """
-    distance = distances(x, x)
-    itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
-    nearest = distance.masked_fill(itself | ~mask.unsqueeze(1), torch.inf).amin(dim=2)
+    itself = x.new_full((x.shape[1],), torch.inf).diag()
+    nearest = (distances(x, x) + itself + torch.where(mask, 0.0, torch.inf).unsqueeze(1)).amin(dim=2)
     median = torch.where(mask & (nearest < torch.inf), nearest, torch.nan).nanmedian(dim=1).values
     even = mask.sum(dim=1).clamp(min=1) ** (-1 / x.shape[2])
     return torch.where(median.isnan(), even, torch.maximum(median, even / 50))
@@ -108,9 +107,11 @@ def profile(
         mask: which points count.
         covariates: regressors with coefficients of variance one.
     """
-    near, valid = (each.permute(2, 0, 1) for each in _nearest_predecessors(x, y, mask))
+    key, numbers = order(x, y, mask).sort(dim=1)
     each_point = [y.unsqueeze(-1), x, torch.ones_like(y).unsqueeze(-1), *([] if covariates is None else [covariates])]
-    known, own = _at(torch.cat(each_point, dim=2), near) * valid, valid[-1]  # zero for a neighbour that there is not
+    points = take(torch.cat(each_point, dim=2), numbers)
+    near, valid = _nearest_predecessors(points[..., 1 : 1 + x.shape[2]], points[..., 0], key, mask.sum(dim=1))
+    known, own = _at(points, near) * valid, valid[-1]  # zero for a neighbour that there is not
     extent = (x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)).clamp(min=1e-12)
     nugget = torch.from_numpy(_bank(x.shape[2], len(near)).nugget).to(x)
     variance, error = _conditional(_covariances(known[1:], x.shape[2], extent), known[:1], nugget)
@@ -193,23 +194,26 @@ def take(values: Float[Tensor, "batch points dim"], near: Int[Tensor, "batch *nu
 
 
 def _nearest_predecessors(
-    x: Float[Tensor, "batch points dim_x"], y: Float[Tensor, "batch points"], mask: Bool[Tensor, "batch points"]
-) -> tuple[Int[Tensor, "batch rows family"], Bool[Tensor, "batch rows family"]]:
-    """For some points the numbers of their nearest predecessors in an order that is as good as random, and their own.
+    x: Float[Tensor, "batch points dim_x"],
+    y: Float[Tensor, "batch points"],
+    key: Float[Tensor, "batch points"],
+    count: Int[Tensor, " batch"],
+) -> tuple[Int[Tensor, "family batch rows"], Bool[Tensor, "family batch rows"]]:
+    """For some of the points, which are in the order of `key`, the numbers of their nearest predecessors and their own.
 
     The second tensor says which of them there are.
     """
-    key, count = order(x, y, mask), mask.sum(dim=1, keepdim=True)
-    rank, own = torch.arange(min(ROWS, x.shape[1]), device=x.device), key.argsort(dim=1)
+    count, rank = count.unsqueeze(1), torch.arange(min(ROWS, x.shape[1]), device=x.device).expand(len(x), -1)
+    rows, own = x, key
     if x.shape[1] > ROWS:
         rank = torch.where(count <= ROWS, rank, ((rank + 0.5) * count / ROWS).long())
-        own = own.gather(1, rank)
+        rows, own = take(x, rank), key.gather(1, rank)
     tilted = APART * y.tanh() - x @ x.new_tensor(TILT[: x.shape[2]])
-    distance = distances(take(x, own), x).add_(tilted.unsqueeze(1))
-    distance.masked_fill_(key.unsqueeze(1) >= key.gather(1, own).unsqueeze(2), torch.inf)
+    distance = distances(rows, x).add_(tilted.unsqueeze(1))
+    distance.masked_fill_(key.unsqueeze(1) >= own.unsqueeze(2), torch.inf)
     near, exists = distance.topk(min(NEIGHBOURS, x.shape[1]), dim=2, largest=False), (rank < count).unsqueeze(-1)
     valid = torch.cat([(near.values < torch.inf) & exists, exists], dim=2)
-    return torch.cat([near.indices, own.unsqueeze(-1)], dim=2), valid
+    return torch.cat([near.indices, rank.unsqueeze(-1)], dim=2).permute(2, 0, 1), valid.permute(2, 0, 1)
 
 
 def _at(
