@@ -58,8 +58,8 @@ def adjust(
     """What suits the model for tasks whose targets are at places left out of training; its strength is set to that.
 
     Of the strengths with which means are no further from the targets than without fixed inputs, that is the one whose
-    gain less twice its standard error is the largest. `doubt` is the standard deviation of what the model cannot know of
-    a place, by default zero.
+    gain less twice its standard error is the largest. `doubt` is the standard deviation of what the model cannot know
+    of a place, by default zero.
     """
     model.eval()
     where = torch.cat([_counted(task.xt[..., :2], task) for task in tasks]).unique(dim=0, return_inverse=True)[1]

@@ -47,8 +47,8 @@ class PTTNP(Transformer):
 
     With `pseudo_tokens="grid"` they lie on a grid that is laid around each task's context and anchored on its mean, all
     with the same u_0. They read the context once and each other in every layer, and targets read them once after the
-    last. A token sees the context and a target the tokens less than `sight` cells away, and tokens see each other within
-    a window: the cost is linear in the numbers of points and of cells, and targets decide nothing about each other. The
+    last. A token sees the context and a target the tokens less than `sight` cells away, and tokens see each other in a
+    window: the cost is linear in the numbers of points and of cells, and targets decide nothing about each other. The
     grid ends one or two cells beyond the outermost context points; targets `sight` cells further out see no tokens.
     Predictions are smooth in the targets, and in the context as long as its outermost points, seen from the mean, stay
     in their cells, beyond which the grid grows.
