@@ -102,20 +102,16 @@ def main(
                 found.append([(normal.mean - y).square().mean().sqrt().item(), crps(normal, y).mean().item()])
             scores.setdefault(method, []).append(tuple(np.mean(found, axis=0)))
     values = {method: torch.tensor(each) for method, each in scores.items()}
-    rows = [
-        [
-            method,
-            *(str(Score.of(each[None, :, which])) for which in (0, 1)),
-            "" if method == SUGGESTED else str(Score.of((values[SUGGESTED] - each)[None, :, 1])),
-        ]
-        for method, each in values.items()
-    ]
-    header = ["further stations", "RMSE [K]", "CRPS [K]", "CRPS of `suggest` less this [K]"]
+    rows = []
+    for method, each in values.items():
+        less = [str(Score.of(gain[None])) for gain in (values[SUGGESTED] - each).T] if method != SUGGESTED else ["", ""]
+        rows.append([method, *(str(Score.of(score[None])) for score in each.T), *less])
+    header = ["further stations", "RMSE [K]", "CRPS [K]", "RMSE of `suggest` less this", "CRPS of `suggest` less this"]
     page = f"""# Where the next stations go
 
-Written by `python -m benchmarks.placement --data DIR --networks {networks} --seed {seed}`: {machine()}.
+Written by `python -m benchmarks.placement --data DIR --model {model} --networks {networks} --seed {seed}`: {machine()}.
 
-{networks} networks of {stations} random cells of ERA5 in Italy, and `{model}`. Each method adds {number}
+{networks} networks of {stations} random cells of ERA5 in Italy. Each method adds {number}
 of {len(candidates)} candidates, chosen on 16 and 17 June 2022, after the training period; all are scored on 19 to 30
 June, {tested.sizes["time"]} times, at every second cell in each direction. *Random* is the mean over {DRAWS} choices.
 The mean over networks, ± the standard error over these; all share the same days.
