@@ -86,7 +86,7 @@ def cells(
         above = places[members, axis] > boxes[which, axis]
         numbers, which = (2 * which + above).unique(return_inverse=True)
         boxes = boxes[numbers // 2]
-        boxes[:, axis] += half[axis] * (numbers % 2 - 0.5)
+        boxes[:, axis] += half[axis] * (numbers % 2 - 0.5).to(points)
 
 
 def where_they_count(found: list[Cell], places: int) -> list[Cell]:
