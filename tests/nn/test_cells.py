@@ -1,5 +1,7 @@
 """Cells: a place's cell is a matter of the points alone, whatever else is asked for and in whichever unit."""
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor
@@ -46,3 +48,16 @@ def test_cells_do_not_depend_on_the_unit_of_length(scene: str, factor: float) ->
     points, places = draw(scene, 2)
     scaled = shares(factor * points, factor * places)
     torch.testing.assert_close(scaled, shares(points, places), rtol=0, atol=1e-9)
+
+
+def test_places_and_points_may_have_gradients() -> None:
+    """Which the number of halvings does not depend on, as torch would warn."""
+    points, places = (each.requires_grad_() for each in draw("even", 2))
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            sum(cell.weights.sum() for cell in cells(points, places, 20)).backward()  # type: ignore[union-attr]
+    finally:
+        torch.set_warn_always(False)
+    assert points.grad is not None and places.grad is not None
