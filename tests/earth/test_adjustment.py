@@ -1,5 +1,6 @@
 """Adjustment: places left out of training tell how far local effects can be trusted, and how wide intervals must be."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from aenp import FixedInputs, Task
-from aenp.earth import fitting
+from aenp.earth import adjustment, fitting
 from aenp.earth.adjustment import adjust
 from aenp.earth.field_model import FieldModel
 from aenp.evaluation.metrics import covered
@@ -102,6 +103,21 @@ def test_effects_that_take_means_further_from_the_targets_are_switched_off(shift
     some = tasks(torch.zeros_like, noise=1.0)
     noise = torch.nn.functional.softplus(2 * some[0].xt.sin()) * some[0].yt
     assert adjust(model, [replace(some[0], yt=noise - 0.2 * some[0].xt.sin())]).strength == strength
+
+
+@pytest.mark.parametrize(("errors", "strength"), [(1.5, 0.0), (2.5, 1.0)])
+def test_effects_count_from_two_standard_errors_on(
+    errors: float, strength: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what they add to the log-likelihood at 40 places."""
+    x = torch.arange(40.0).view(1, 40, 1)
+    gain = (-1) ** x.flatten().double() + errors * math.sqrt(1 / 39)
+
+    def scores(model: Waving, *_: object) -> adjustment._Scores:
+        return adjustment._Scores(1.0, gain * (model.fixed_inputs.strength == 1), 1.0)
+
+    monkeypatch.setattr(adjustment, "_scores", scores)
+    assert adjust(waving(), [Task(x[:, :0], x[:, :0], x, x)]).strength == strength
 
 
 @pytest.mark.parametrize("likelihood", [Normal(), Robust(share=0.05, fault=2.0)], ids=["normal", "robust"])

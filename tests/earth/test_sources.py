@@ -282,6 +282,14 @@ def test_fill_values_of_a_target_are_missing() -> None:
     assert np.isfinite(found["mean"]).all()
 
 
+@pytest.mark.parametrize("west", [-99.0, -99.9])
+def test_longitudes_that_look_like_fill_values_are_kept(west: float, model: FieldModel) -> None:
+    """Also where all others are on another continent."""
+    far = TABLE.assign(longitude=TABLE["longitude"].where(TABLE.index != 3, west))
+    assert len(open_points(far)) == len(TABLE) and open_points(far)["longitude"].min() == west
+    assert np.isfinite(model.predict(TABLE, far)["mean"]).all()
+
+
 def test_values_that_only_look_like_fill_values_are_kept() -> None:
     depths = 2000 * (FIELD - 280) - 5000
     depths[0, 0, 0] = -9999.0
@@ -382,6 +390,8 @@ def test_contexts_and_targets_count_longitudes_either_way(model: FieldModel) -> 
         lambda t: t.assign(time=t["time"].dt.to_period("D")),
         lambda t: t.set_index(pd.PeriodIndex(t["time"], freq="D")).drop(columns="time"),
         lambda t: t.assign(time=t["time"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
+        lambda t: t.assign(timestamp=range(140), month=t["time"].dt.to_period("M")),
+        lambda t: t.assign(**{"wind (m/s)": "calm", "wind (kt)": "calm"}),
     ],
 )
 def test_tables_of_any_types_are_contexts_and_targets(

@@ -130,6 +130,17 @@ def test_a_flat_part_of_a_large_context_has_a_variance(points: int) -> None:
     assert prediction.mean.isfinite().all() and (prediction.stddev > 0).all()
 
 
+@pytest.mark.parametrize("points", [3, 700])
+def test_points_at_one_place_have_no_extent_wherever_it_is(points: int) -> None:
+    """The round-off of their mean is none."""
+    model, y = aenp.pretrained("base/krigingnp-exact"), torch.linspace(1, 2, points).view(1, -1, 1)
+    apart = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [100.0, 0.0]]], dtype=torch.float64)
+    zero, one = (
+        model(Task(torch.full((1, points, 2), place, dtype=torch.float64), y, place + apart)) for place in (0.0, 3.3)
+    )
+    assert_same(one, zero)
+
+
 def test_points_that_coincide_are_in_a_cell_by_their_values_and_not_by_their_order() -> None:
     """With pairs of points and an odd number of points in a cell, each cell has only one of some pair."""
     model, task = large_context(21)

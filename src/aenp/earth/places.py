@@ -14,8 +14,19 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from aenp.earth.gridded import FieldLike, elevation_at
-from aenp.earth.points import TITLE, check_columns, is_table, numbers_in, read_table, usual, utc, with_dates, with_index
-from aenp.earth.regions import check_degrees
+from aenp.earth.points import (
+    TITLE,
+    check_columns,
+    is_table,
+    numbers_in,
+    plain_names,
+    read_table,
+    usual,
+    utc,
+    with_dates,
+    with_index,
+)
+from aenp.earth.regions import DEGREES, check_degrees
 from aenp.earth.sources import (
     NAMES,
     common_dates,
@@ -76,9 +87,11 @@ def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
 def _from_table(table: pd.DataFrame, where: str, further: Sequence[str]) -> xr.Dataset:
     """The table's columns, of which places, times, elevations, labels and further ones are coordinates."""
     check_columns(table, where)
-    plain = _indexed(table.rename(columns=lambda title: TITLE.sub("", str(title))), where, further).to_xarray()
-    for title in filter(TITLE.search, map(str, table)):
-        plain[TITLE.sub("", title)].attrs["units"] = TITLE.search(title)[1]  # type: ignore[index]
+    names = plain_names(list(map(str, table)))
+    plain = _indexed(table.set_axis(list(names), axis=1), where, further).to_xarray()
+    for name, title in names.items():
+        if units := TITLE.search(title):
+            plain[name].attrs["units"] = units[1]
     labelled = plain.set_coords([name for name in plain if _is_label(plain[name])])
     return _with_further(with_coordinates(labelled, *KINDS), further)
 
@@ -106,10 +119,10 @@ def _indexed(table: pd.DataFrame, where: str, further: Sequence[str]) -> pd.Data
 def _in_numpy(table: pd.DataFrame, where: str, further: Sequence[str]) -> pd.DataFrame:
     """The table with dates in UTC, places, elevations and further columns as numbers, and no types of pandas' own."""
     numbers = [*further, *(usual(map(str, table), kind) for kind in KINDS if kind != "time")]
-    table = table.copy()
+    time, table = usual(map(str, table), "time"), table.copy()
     for name, column in table.items():
         is_plain = isinstance(column.dtype, np.dtype) and column.dtype != object
-        if str(name).lower() in NAMES["time"]:
+        if name == time or isinstance(column.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
             table[name] = utc(column, where)
         elif not is_plain and (name in numbers or pd.api.types.is_numeric_dtype(column)):
             table[name] = numbers_in(column, where)
@@ -206,7 +219,11 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
     if "time" not in names and "time" in observed:
         _check_dates(dataset, where)
     own = {kind: dataset[name].reset_coords(drop=True).compute() for kind, name in names.items()}
-    own |= {kind: without_fills(own[kind], f"{kind}s of {where}") for kind in own if kind != "time"}
+    own |= {
+        kind: without_fills(values, f"{kind}s of {where}", DEGREES.get(kind, 0.0))
+        for kind, values in own.items()
+        if kind != "time"
+    }
     latitude, longitude = xr.broadcast(own["latitude"], own["longitude"])
     if not np.isfinite(latitude.values + longitude.values).any():
         raise ValueError(f"{where} has no place to predict at: its latitude or longitude is empty")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from aenp.earth.regions import Period, Region, check_degrees, inside, no_data, wrap
+from aenp.earth.regions import DEGREES, Period, Region, check_degrees, inside, no_data, wrap
 from aenp.earth.sources import (
     NAMES,
     READ_FROM,
@@ -79,7 +79,7 @@ def open_points(
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     beside = ("elevation", *further)
     for name in (name for name in table if name != "time"):
-        known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}")
+        known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}", DEGREES.get(name, 0.0))
         table = table.assign(**{name: known.values})
     if undated := int((table["time"].isna() & table["value"].notna()).sum()) if "time" in table else 0:
         warnings.warn(f"{where}: {undated} values have no time and are left out", stacklevel=2)
@@ -176,7 +176,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     """The columns that are needed, under their standard names."""
     check_columns(table, where)
     table = with_dates(with_index(table), where).rename(columns=str)
-    plain = _plain(list(table.columns))
+    plain = plain_names(list(table.columns))
     found = {kind: usual(plain, kind) for kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
     if missing:
@@ -247,7 +247,7 @@ def _in_order(table: pd.DataFrame, units: dict[str, str]) -> pd.DataFrame:
     return ordered
 
 
-def _plain(titles: list[str]) -> dict[str, str]:
+def plain_names(titles: list[str]) -> dict[str, str]:
     """The columns' titles by their names without units, which are kept where names would otherwise be the same."""
     names = [TITLE.sub("", title) for title in titles]
     return {title if names.count(name) > 1 else name: title for name, title in zip(names, titles, strict=True)}

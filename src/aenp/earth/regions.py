@@ -11,6 +11,9 @@ from numpy import ndarray
 TOLERANCE = 1e-4
 "Degrees by which a point may lie outside a region: coordinates are often rounded to 32 bits."
 
+DEGREES = {"latitude": 90.0, "longitude": 360.0}
+"The largest size of proper coordinates."
+
 Region = tuple[float, float, float, float]
 Period = tuple[str, str]
 

@@ -307,15 +307,15 @@ def same_variable(a: str, b: str) -> bool:
     return a.lower() == b.lower() or {a.lower(), b.lower()} <= TEMPERATURES
 
 
-def without_fills(values: xr.DataArray, where: str) -> xr.DataArray:
+def without_fills(values: xr.DataArray, where: str, possible: float = 0.0) -> xr.DataArray:
     """The values with NaN in place of undeclared fill values, and a warning that names these.
 
     Infinite numbers are such values, and the usual ones where they are huge, or further from the others than these are
-    from each other and from zero.
+    from each other and from zero. None are up to `possible`, the size of proper values: −99 is a longitude.
     """
     low, high = _ends(values)
     for fill in FILLS:
-        if not np.isclose((low, high), fill, rtol=1e-5, atol=0).any():
+        if abs(fill) <= possible or not np.isclose((low, high), fill, rtol=1e-5, atol=0).any():
             continue
         rest = values.where(np.isfinite(values) if np.isinf(fill) else abs(values - fill) > 1e-5 * abs(fill))
         smallest, largest = _ends(rest)

@@ -31,6 +31,8 @@ REACH = 7.0
 JITTER, LEAST_NUGGET = 1e-7, 1e-7
 ROUND_OFF = 1e-12
 "The share of its mean square below which the variance of some values counts as zero."
+LEAST_EXTENT = 1e-12
+"The share of its distance from zero below which the extent of some places counts as none."
 TOGETHER = 4
 "Cells that are kriged at a time."
 BLOCK = 2**16
@@ -209,7 +211,7 @@ class KrigingNP(NeuralProcess):
     def _krige(self, task: Task) -> KrigingState:
         task = task if task.xc.shape[1] else _one_masked_point(task)
         anchor, mask = context_mean(task), _mask(task)
-        x, extent = _in_extents(relative_context(task, anchor), mask)
+        x, extent = _in_extents(relative_context(task, anchor), mask, anchor)
         y, shift, scale = _standardised(task)
         y, shift, scale = (each.mT.flatten(0, 1) for each in (y, shift, scale))
         x, mask = self._each_output(x), self._each_output(mask)
@@ -343,11 +345,17 @@ def _mask(task: Task) -> Bool[Tensor, "batch context"]:
 
 
 def _in_extents(
-    x: Float[Tensor, "batch context dim_x"], mask: Bool[Tensor, "batch context"]
+    x: Float[Tensor, "batch context dim_x"],
+    mask: Bool[Tensor, "batch context"],
+    anchor: Float[Tensor, "batch 1 dim_x"],
 ) -> tuple[Float[Tensor, "batch context dim_x"], Float[Tensor, "batch 1 1"]]:
-    """Places in units of their root mean square, and that; places without extent stay as they are."""
+    """Places in units of their root mean square, and that; places without extent stay as they are.
+
+    What they differ by from `anchor`, their mean, may be its round-off alone.
+    """
     square = x.square().sum(dim=(1, 2), keepdim=True) / mask.sum(dim=1).clamp(min=1)[:, None, None]
-    extent = torch.where(square > 0, square, 1.0).sqrt()
+    round_off = (LEAST_EXTENT * anchor).square().sum(dim=2, keepdim=True)
+    extent = torch.where(square > round_off, square, 1.0).sqrt()
     return x / extent, extent
 
 

@@ -65,7 +65,7 @@ def cells(
     boxes = extent * (middle + points.new_tensor(offset).reshape(-1, 1))
     members = torch.arange(len(places), device=places.device).repeat(len(boxes))
     which = torch.arange(len(boxes), device=places.device).repeat_interleave(len(places))
-    farthest = (places.abs().max() / extent + boxes.abs().max() / extent).clamp(max=2.0**LEVELS)
+    farthest = ((places.abs().max() + boxes.abs().max()) / extent).detach().clamp(max=2.0**LEVELS)
     steps = dim * (LEVELS + max(UNDIVIDED, math.ceil(farthest.log2())))
     for step in range(steps, -1, -1):
         half = extent * 2.0 ** ((step + torch.arange(dim)) // dim - LEVELS).to(points)
@@ -86,7 +86,7 @@ def cells(
         above = places[members, axis] > boxes[which, axis]
         numbers, which = (2 * which + above).unique(return_inverse=True)
         boxes = boxes[numbers // 2]
-        boxes[:, axis] += half[axis] * (numbers % 2 - 0.5)
+        boxes[:, axis] += half[axis] * (numbers % 2 - 0.5).to(points)
 
 
 def where_they_count(found: list[Cell], places: int) -> list[Cell]:
