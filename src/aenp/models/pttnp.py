@@ -64,8 +64,6 @@ class PTTNP(Transformer):
         pseudo_spread: standard deviation of the initial v_{m,0}, in units of x: about half the extent of a context.
         pseudo_spacing: distance between the tokens of a grid, in units of x: one number or one for each dimension.
         window: odd number of tokens of a grid that a token sees in each dimension, itself in the middle.
-        sight: how many cells of a grid away tokens and points see each other in each dimension: the cost of many points
-            grows with its power `dim_x`.
         dim: size D_z of the tokens.
         heads: number of attention heads.
         layers: number of layers.
@@ -76,6 +74,8 @@ class PTTNP(Transformer):
         domain: the box that a model without symmetry scales positions to, as for `FixedInputs`; by default none.
         fourier: number of waves for each dimension, beside the position itself, that a model without symmetry sees.
         dim_covariates: number of covariates of each point, as for `NeuralProcess`.
+        sight: how many cells of a grid away tokens and points see each other in each dimension: the cost of many points
+            grows with its power `dim_x`.
 
     Example:
         >>> import torch
@@ -102,7 +102,6 @@ class PTTNP(Transformer):
         pseudo_spread: float = 1.0,
         pseudo_spacing: float | Sequence[float] = 0.5,
         window: int = 5,
-        sight: int = 2,
         dim: int = 128,
         heads: int = 8,
         layers: int = 5,
@@ -113,6 +112,7 @@ class PTTNP(Transformer):
         domain: Domain | None = None,
         fourier: int = 0,
         dim_covariates: int = 0,
+        sight: int = 2,
     ) -> None:
         common = dim, heads, fixed_inputs, fixed_at_targets, likelihood, values, domain, fourier, dim_covariates
         super().__init__(dim_x, dim_y, symmetry, attention, wavelengths, *common)
