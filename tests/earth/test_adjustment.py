@@ -82,7 +82,7 @@ def test_effects_that_do_not_hold_at_new_places_are_switched_off(truth: Callable
     model = waving()
     found = adjust(model, tasks(truth, noise=0.2))
     assert found.strength == 0 == model.fixed_inputs.strength and found.gain.mean == 0
-    assert str(found) == "local effects are worth nothing at places left out of training, and are switched off"
+    assert str(found) == "local effects are of no clear worth at places left out of training, and are switched off"
 
 
 class Doubting(Waving):

@@ -353,6 +353,8 @@ def test_a_dimension_of_dates_is_time_whatever_its_name(model: FieldModel) -> No
     began["t"].attrs["standard_name"] = "forecast_reference_time"
     with pytest.raises(ValueError, match=r"further dimensions \{'t': 4\}"):
         open_gridded(began)
+    with pytest.raises(ValueError, match=r"further dimensions \{'init': 4\}"):
+        open_gridded(FIELD.rename(time="init"))
 
 
 def test_values_of_several_times_that_are_not_told_apart_are_told() -> None:

@@ -45,7 +45,7 @@ class Adjustment:
 
     def __str__(self) -> str:
         if self.strength == 0:
-            return "local effects are worth nothing at places left out of training, and are switched off"
+            return "local effects are of no clear worth at places left out of training, and are switched off"
         worth = f"{self.gain.mean:+.2f} ± {self.gain.standard_error:.2f} nats at places left out of training"
         return f"local effects are worth {worth}" + (f", at {self.strength:g} of their strength" * (self.strength < 1))
 

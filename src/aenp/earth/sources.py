@@ -144,9 +144,14 @@ def _may_be(values: xr.DataArray, kind: str) -> bool:
     return np.issubdtype(values.dtype, np.number)
 
 
+BEGUN = re.compile(r"init|ref|forecast", re.IGNORECASE)
+"How names of the dates at which forecasts began themselves begin."
+
+
 def _is_of_steps(times: xr.DataArray) -> bool:
     """Whether these dates have a dimension of their own, and are not those at which forecasts began."""
-    return times.dims == (times.name,) and times.attrs.get("standard_name") != "forecast_reference_time"
+    begun = times.attrs.get("standard_name") == "forecast_reference_time" or BEGUN.match(str(times.name))
+    return times.dims == (times.name,) and not begun
 
 
 def _is_of_model(times: xr.DataArray) -> bool:
