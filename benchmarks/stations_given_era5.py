@@ -41,7 +41,7 @@ def stations(file: Path) -> pd.DataFrame:
 
 def main(
     data: Path,
-    steps: int = 800,
+    steps: int = 4000,
     name: str = "given",
     family: str = "tnp",
     seed: int = 0,
