@@ -212,7 +212,8 @@ def page(results: list[dict[str, Any]]) -> str:
 Written by `python -m benchmarks.recipes --data DIR --minutes MINUTES --seed SEED`. One core each. Log-likelihood per
 target point on the experiments' validation tasks, ± its standard error over tasks, which all trials of an experiment
 share: differences between rows are surer than it says. The equivariant part is also scored on the same tasks with the
-coordinates exchanged, as if elsewhere. `benchmarks/recipes.py` has each trial's settings.
+coordinates exchanged, as if elsewhere. `benchmarks/recipes.py` has each trial's settings. Trials of smoke for 2 minutes
+with seed 1 have a third of the simulations, 2,000.
 
 {markdown_table(header, [row(result) for result in results])}
 
