@@ -1,4 +1,4 @@
-"""Where the next stations go: `python -m benchmarks.placement --data DIR` writes `placement.md` here.
+"""Where the next stations go: `python -m benchmarks.placement --data DIR` writes `placement-MODEL.md` here.
 
 Networks of random cells of ERA5 in Italy get further stations by each method, planned on two days after the training
 period of a shipped model; all are scored on later days.
@@ -68,7 +68,7 @@ def main(
         stations: in each of them.
         number: further stations.
         seed: of the networks.
-        out: directory for `placement.md`.
+        out: directory for the page.
     """
     torch.set_num_threads(1)
     field, process = open_dataset(data / ITALY)["t2m"].load(), aenp.pretrained(model)
@@ -118,7 +118,7 @@ The mean over networks, ± the standard error over these; all share the same day
 
 {markdown_table(header, rows)}
 """
-    (out / "placement.md").write_text(page)
+    (out / f"placement-{Path(model).name}.md").write_text(page)
     print(page)
 
 
