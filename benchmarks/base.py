@@ -18,10 +18,10 @@ from torch.distributions import Distribution, Normal
 
 import aenp
 from aenp.data.random_fields import RandomFields, log_uniform, places
-from aenp.earth.interpolation import base_model
 from aenp.evaluation.metrics import covered, crps
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
+from aenp.shipped import base_model
 from aenp.task import Task
 from benchmarks.speed import machine
 

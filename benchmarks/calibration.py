@@ -9,9 +9,9 @@ import tyro
 
 import aenp
 from aenp.data.random_fields import RandomFields, clustered, gridded, scattered
-from aenp.earth.interpolation import base_model
 from aenp.evaluation.metrics import covered
 from aenp.evaluation.tables import markdown_table
+from aenp.shipped import base_model
 from aenp.task import Task
 from benchmarks.speed import machine
 

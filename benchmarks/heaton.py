@@ -11,9 +11,9 @@ import tyro
 from tyro.conf import Positional
 
 import aenp
-from aenp.earth.interpolation import base_model
 from aenp.evaluation.metrics import covered, crps
 from aenp.evaluation.tables import markdown_table
+from aenp.shipped import base_model
 from aenp.task import Task
 from benchmarks.speed import machine
 

@@ -1,10 +1,12 @@
-"""Where the next stations go: `python -m benchmarks.placement --data DIR` writes `placement-MODEL.md` here.
+"""Where the next stations go: `python -m benchmarks.placement --data DIR` writes `placement.md` here.
 
 Networks of random cells of ERA5 in Italy get further stations by each method, planned on two days after the training
-period of a shipped model; all are scored on later days.
+period of a shipped model; all are scored on later days. The runs are kept in `placement.json`.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +27,7 @@ from benchmarks.validation import ITALY
 
 HERE = Path(__file__).parent
 PLANNED, TESTED = slice("2022-06-16", "2022-06-17"), slice("2022-06-19", "2022-06-30")
-SUGGESTED, WIDEST, RANDOM = "`suggest`", "largest variance", "random"
+SUGGESTED, WIDEST, RANDOM, FARTHEST = "`suggest`", "largest variance", "random", "farthest"
 DRAWS = 4
 "Random choices for each network, of whose scores the mean counts."
 
@@ -48,6 +50,17 @@ def widest(model: FieldModel, observed: pd.DataFrame, candidates: pd.DataFrame, 
         new = pd.DataFrame({"time": means["time"].values, "t2m": means.values, **further})
         observed, free = pd.concat([observed, new], ignore_index=True), free.drop(index=free.index[best])
     return pd.DataFrame(chosen)
+
+
+def farthest(observed: pd.DataFrame, candidates: pd.DataFrame, number: int) -> pd.DataFrame:
+    """One after another, the candidate whose nearest station is farthest away."""
+    length = np.array([1.0, np.cos(np.radians(candidates["latitude"].mean()))])
+    places, known = (length * each[["latitude", "longitude"]].to_numpy() for each in (candidates, observed))
+    chosen: list[int] = []
+    for _ in range(number):
+        known = np.concatenate([known, places[chosen[-1:]]])
+        chosen.append(int(np.linalg.norm(places[:, None] - known, axis=2).min(axis=1).argmax()))
+    return candidates.iloc[chosen]
 
 
 def main(
@@ -76,7 +89,7 @@ def main(
     cells = np.arange(field[0].size).reshape(field[0].shape)
     candidates = at(field[:1], cells[2::4, 2::4].ravel())[["latitude", "longitude"]]
     targets = tested[:, ::2, ::2]
-    scores: dict[str, list[tuple[float, float]]] = {}
+    scores: dict[str, list[list[float]]] = {}
     for network in track(range(networks), "placing"):
         rng = np.random.default_rng((seed, network))
         own = rng.choice(cells.size, stations, replace=False)
@@ -86,6 +99,7 @@ def main(
             "none": [candidates[:0]],
             RANDOM: draws,
             WIDEST: [widest(process, observed, candidates, number)],
+            FARTHEST: [farthest(observed, candidates, number)],
             SUGGESTED: [process.suggest(observed, candidates, number)],
         }
         for method, choices in places.items():
@@ -100,26 +114,44 @@ def main(
                 normal = Normal(torch.tensor(predicted["mean"].values), torch.tensor(predicted["std"].values))
                 y = torch.tensor(targets.values)
                 found.append([(normal.mean - y).square().mean().sqrt().item(), crps(normal, y).mean().item()])
-            scores.setdefault(method, []).append(tuple(np.mean(found, axis=0)))
-    values = {method: torch.tensor(each) for method, each in scores.items()}
+            scores.setdefault(method, []).append(np.mean(found, axis=0).tolist())
+    facts = {"model": model, "stations": stations, "number": number, "seed": seed}
+    file = out / "placement.json"
+    others = [run for run in runs(file) if not facts.items() <= run.items()]
+    file.write_text(json.dumps([*others, facts | {"machine": machine(), "scores": scores}]) + "\n")
+    (out / "placement.md").write_text(page(runs(file), len(candidates), tested.sizes["time"]))
+    print((out / "placement.md").read_text())
+
+
+def runs(file: Path) -> list[dict[str, Any]]:
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def page(runs: list[dict[str, Any]], candidates: int, times: int) -> str:
+    """All runs in a table."""
     rows = []
-    for method, each in values.items():
-        less = [str(Score.of(gain[None])) for gain in (values[SUGGESTED] - each).T] if method != SUGGESTED else ["", ""]
-        rows.append([method, *(str(Score.of(score[None])) for score in each.T), *less])
-    header = ["further stations", "RMSE [K]", "CRPS [K]", "RMSE of `suggest` less this", "CRPS of `suggest` less this"]
-    page = f"""# Where the next stations go
+    for run in runs:
+        values = {method: torch.tensor(each) for method, each in run["scores"].items()}
+        what = [run["model"], f"{run['stations']} + {run['number']}", str(run["seed"]), str(len(values[SUGGESTED]))]
+        for method, each in values.items():
+            less = [str(Score.of(gain[None])) for gain in (values[SUGGESTED] - each).T] if method != SUGGESTED else []
+            rows.append([*what, method, *(str(Score.of(score[None])) for score in each.T), *(less or ["", ""])])
+    header = ["model", "stations", "seed", "networks", "further stations", "RMSE [K]", "CRPS [K]"]
+    header += ["RMSE of `suggest` less this", "CRPS of `suggest` less this"]
+    machines = "; ".join(dict.fromkeys(run["machine"] for run in runs))
+    return f"""# Where the next stations go
 
-Written by `python -m benchmarks.placement --data DIR --model {model} --networks {networks} --seed {seed}`: {machine()}.
+Written by `python -m benchmarks.placement --data DIR --networks NUMBER`, with `--model`, `--stations`, `--number` and
+`--seed` as in the table. {machines}.
 
-{networks} networks of {stations} random cells of ERA5 in Italy. Each method adds {number}
-of {len(candidates)} candidates, chosen on 16 and 17 June 2022, after the training period; all are scored on 19 to 30
-June, {tested.sizes["time"]} times, at every second cell in each direction. *Random* is the mean over {DRAWS} choices.
-The mean over networks, ± the standard error over these; all share the same days.
+Networks of random cells of ERA5 in Italy. Each method adds some of {candidates} candidates to the stations, chosen on
+16 and 17 June 2022, after the training period; all are scored on 19 to 30 June, {times} times, at every second cell in
+each direction. *Random* is the mean over {DRAWS} choices; *largest variance* takes a station to observe what is
+predicted there; *farthest* is as far as possible from all others. The mean over networks, ± the standard error over
+these; all share the same days.
 
 {markdown_table(header, rows)}
 """
-    (out / f"placement-{Path(model).name}.md").write_text(page)
-    print(page)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from aenp.inference import predict
 from aenp.models.krigingnp import scale_of
 from aenp.process import NeuralProcess
-from aenp.shipped import find_model
+from aenp.shipped import BASE, base_model, find_model
 from aenp.task import Task
 
 
@@ -35,13 +35,14 @@ class Interpolator(RegressorMixin, BaseEstimator):
         (True, (1,))
     """
 
-    def __init__(self, weights: str = "base/krigingnp-exact") -> None:
+    def __init__(self, weights: str = BASE) -> None:
         self.weights = weights
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "Interpolator":
         """Keeps places `(points, 2)` or `(points, 1)` and their values."""
         places, values = validate_data(self, X, y, dtype=float, y_numeric=True)
-        _check(find_model(self.weights), self.weights)
+        self.model_ = base_model() if self.weights == BASE else find_model(self.weights)
+        _check(self.model_, self.weights)
         self.X_, self.y_ = _plane(places), values.astype(float)
         return self
 
@@ -51,7 +52,7 @@ class Interpolator(RegressorMixin, BaseEstimator):
         xt = _plane(validate_data(self, X, dtype=float, reset=False))
         shift, scale = self.y_.mean(), scale_of(self.y_)
         task = Task(*(torch.tensor(each)[None] for each in (self.X_, ((self.y_ - shift) / scale)[:, None], xt)))
-        prediction = predict(find_model(self.weights), task)
+        prediction = predict(self.model_, task)
         mean, std = (each[0, :, 0].double().numpy() * scale for each in (prediction.mean, prediction.stddev))
         return (mean + shift, std) if return_std else mean + shift
 

@@ -265,8 +265,9 @@ class FieldModel(Configured, nn.Module):
     ) -> pd.DataFrame:
         """Where the next stations should be: one after another, each where it most reduces the targets' variance.
 
-        A new station is taken to observe what is predicted there. If the context has several times, each is a case of
-        its own, and the reduction is that of the sum over all of them.
+        The reduction is that expected before anything is observed there: how predictions at all places answer to high
+        and to low values at a candidate tells their covariances, and with these, the variances that are left are those
+        of Normals. If the context has several times, covariances are the mean over all of them.
 
         The result has a row for each station, with `latitude`, `longitude`, `elevation` if known, and `reduction`: by
         how many percent this station and those above it reduce the sum of the variances at the targets.
@@ -288,8 +289,8 @@ class FieldModel(Configured, nn.Module):
         given = number, target, variable, elevation, plot, covariates, coast, progress
         return suggest(self, context, candidates, *given)
 
-    def variances(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
-        """The predictive variance at the places given each of the contexts, as `predict` would have it, at once.
+    def means(self, contexts: Sequence[pd.DataFrame], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
+        """The predictive mean at the places given each of the contexts, as `predict` would have it, at once.
 
         Args:
             contexts: tables as `observed` returns them, each a case of its own.
@@ -297,8 +298,9 @@ class FieldModel(Configured, nn.Module):
         """
         corners, nodes = self._corners_and_nodes(pd.concat(contexts), places)
         predictor = self._predictor()
-        stds = predictor.stds([predictor.context(each, corners, nodes) for each in contexts], places)
-        return (stds * self.frame.units(places)[1]) ** 2
+        means = predictor.means([predictor.context(each, corners, nodes) for each in contexts], places)
+        shift, scale = self.frame.units(places)
+        return shift + scale * means
 
     def distributions(
         self, context: pd.DataFrame, places: pd.DataFrame, number: int = 0

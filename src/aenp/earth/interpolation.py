@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -17,21 +16,12 @@ from aenp.earth.places import PlacesLike
 from aenp.earth.points import PointsLike, each_once, open_points
 from aenp.earth.sources import describe
 from aenp.models.krigingnp import is_constant, scale_of
-from aenp.process import NeuralProcess
-from aenp.shipped import pretrained
+from aenp.shipped import base_model
 
-BASE = "base/krigingnp-exact"
 SIDE = 100
 "Number of places along the longer side of the grid that is predicted by default."
 FEWEST, LONGEST, STEEPEST, WIDEST = 3, 6.0, 0.95, 60.0
 "Beyond these the base model was not trained: points, length over width, share of a plane in the variance, degrees."
-
-
-@cache
-def base_model() -> NeuralProcess:
-    """The base model, read once."""
-    process: NeuralProcess = pretrained(BASE)
-    return process
 
 
 def interpolate(

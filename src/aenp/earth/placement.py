@@ -2,8 +2,10 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,7 @@ import xarray as xr
 from jaxtyping import Float
 from numpy import ndarray
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress
 
 from aenp.earth.covariates import open_layers, with_covariates
 from aenp.earth.field_model import FieldModel
@@ -23,6 +25,9 @@ from aenp.earth.sources import describe
 
 BATCH = 32
 "Number of candidates that are tried in one pass."
+UPPER = 0.9
+"Probability of the upper of the two quantiles that a new station is taken to observe."
+TINY = 1e-30
 FAR = 1.0
 "Units of x outside the box of the training data beyond which a warning tells that the model is not to be trusted."
 
@@ -47,10 +52,11 @@ def suggest(
         model.observed(context, variable, elevation, covariates),
         open_layers(covariates, model.frame.covariates, elevation),
     )
-    places = _places(model, candidates, observed, elevation)
-    aims = places if target is None else _places(model, target, observed, elevation)
-    for each, what in ((places, "candidates"),) if target is None else ((places, "candidates"), (aims, "targets")):
+    given = {"candidates": candidates} | ({} if target is None else {"targets": target})
+    every = {what: _places(model, each, observed, elevation) for what, each in given.items()}
+    for what, each in every.items():
         _warn_if_far(model.frame, each, what)
+    places = every["candidates"]
     if number not in range(1, len(places) + 1):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
     shore = None
@@ -59,21 +65,20 @@ def suggest(
 
         shore = None if coast is None else read_coast(coast, places, observed)
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
-    free, targets = (
-        [with_covariates(_at(each, table), model.frame.covariates, layers, where) for table in times]
-        for each, where in ((places, describe(candidates)), (aims, describe(candidates if target is None else target)))
-    )
-    before = sum(model.variances([table], at).sum() for table, at in zip(times, targets, strict=True))
-    chosen, reductions = [], []
-    for _ in track(range(number), "placing", console=Console(stderr=True), disable=not progress, transient=True):
-        grown = [_observing(model, table, at) for table, at in zip(times, free, strict=True)]
-        after = sum(_sums(model, tables, at) for tables, at in zip(grown, targets, strict=True))
-        reductions.append(100 * (1 - after / before))
-        best = int(np.argmin(after))
-        row = free[0].index[best]
-        chosen.append(places.loc[row].to_dict() | {"reduction": reductions[-1][best]})
-        times, free = [tables[best] for tables in grown], [at.drop(index=row) for at in free]
-    result = pd.DataFrame(chosen, index=pd.RangeIndex(1, number + 1, name="station"))
+    found = []
+    with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
+        line = bar.add_task("imagining stations", total=2 * len(times) * len(places))
+        for table in times:
+            known = [
+                with_covariates(_at(each, table), model.frame.covariates, layers, describe(given[what]))
+                for what, each in every.items()
+            ]
+            both = pd.concat(known, ignore_index=True)
+            found.append(_covariances(model, table, both, len(places), partial(bar.advance, line)))
+    covariance, variance = (np.mean(each, axis=0) for each in zip(*found, strict=True))
+    rows, reductions = _greedy(covariance, variance, number)
+    result = places.iloc[rows].assign(reduction=reductions[np.arange(number), rows])
+    result.index = pd.RangeIndex(1, number + 1, name="station")
     if plot is not None:
         map_suggestion(result, places.assign(reduction=reductions[0]), observed, Path(plot), shore)
     return result
@@ -114,15 +119,67 @@ def _at(places: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     return places.assign(time=table["time"].iloc[0]) if "time" in table else places
 
 
-def _observing(model: FieldModel, table: pd.DataFrame, places: pd.DataFrame) -> list[pd.DataFrame]:
-    """The observations together with what is predicted at one further place, for each of the places."""
+def _covariances(
+    model: FieldModel, table: pd.DataFrame, places: pd.DataFrame, count: int, advance: Callable[[float], None]
+) -> tuple[Float[ndarray, "candidates places"], Float[ndarray, " places"]]:
+    """Between the first `count` places and all, and the variances, by how predictions answer to what would be observed.
+
+    Given the observations D, Cov(y_t, y_s | D) = Var(y_s | D) · dE(y_t | y_s, D) / dy_s if all is Normal. The change of
+    the mean is that between two quantiles of y_s, the variance that of a Normal with these, for all y.
+    """
     with warnings.catch_warnings(action="ignore"):  # of a station suggested where there is one
-        mean = model.predict(table, places, "value")["mean"].values.astype(float)
-    further = places.assign(value=mean)
-    return [pd.concat([table, further.iloc[[row]]], join="inner", ignore_index=True) for row in range(len(further))]
+        quantiles = model.predict(table, places, "value", quantiles=(1 - UPPER, UPPER))["quantiles"]
+    low, high = quantiles.transpose("quantile", ...).values.reshape(2, -1).astype(float)
+    below, above = (
+        _means(model, table, places[:count].assign(value=each[:count]), places, advance) for each in (low, high)
+    )
+    std = (high - low) / (2 * NormalDist().inv_cdf(UPPER))
+    return std[:count, None] * (above - below) / (2 * NormalDist().inv_cdf(UPPER)), std**2
 
 
-def _sums(model: FieldModel, tables: list[pd.DataFrame], targets: pd.DataFrame) -> Float[ndarray, " tables"]:
-    """The sum of the targets' variances given each of the tables."""
-    parts = (tables[first : first + BATCH] for first in range(0, len(tables), BATCH))
-    return np.concatenate([model.variances(part, targets).sum(1) for part in parts])
+def _means(
+    model: FieldModel,
+    table: pd.DataFrame,
+    further: pd.DataFrame,
+    places: pd.DataFrame,
+    advance: Callable[[float], None],
+) -> Float[ndarray, "further places"]:
+    """The mean at the places given the observations and one further one, for each of these."""
+    means = []
+    for first in range(0, len(further), BATCH):
+        rows = range(first, min(first + BATCH, len(further)))
+        grown = [pd.concat([table, further.iloc[[row]]], join="inner", ignore_index=True) for row in rows]
+        means.append(model.means(grown, places))
+        advance(len(rows))
+    return np.concatenate(means)
+
+
+def _greedy(
+    covariance: Float[ndarray, "candidates places"], variance: Float[ndarray, " places"], number: int
+) -> tuple[list[int], Float[ndarray, "number candidates"]]:
+    """Some of the candidates, one after another, and at each step by how many percent each reduces the variance.
+
+    Candidates are the first of the places; targets are the others or, if there are none, the candidates. All is taken
+    as Normal: with a station at b, C_st ← C_st − C_sb C_bt / C_bb. What `covariance` lacks of the candidates' variance
+    is noise, which tells nothing of the targets.
+    """
+    count = len(covariance)
+    own, cross = _nearest_covariance(covariance[:, :count]), covariance[:, count:]
+    noise = (variance[:count] - own.diagonal()).clip(min=0)
+    cross, left = (cross, variance[count:]) if cross.size else (own, variance)
+    own, before, rows, reductions = own + np.diag(noise), max(left.sum(), TINY), list[int](), []
+    for _ in range(number):
+        size = own.diagonal().clip(min=TINY)
+        after = (left - cross**2 / size[:, None]).clip(min=0)
+        reductions.append(100 * (1 - after.sum(axis=1) / before))
+        best = int(np.delete(np.arange(count), rows)[np.delete(reductions[-1], rows).argmax()])
+        rows.append(best)
+        share = own[:, [best]] / size[best]
+        left, cross, own = after[best], cross - share * cross[best], own - share * own[best]
+    return rows, np.array(reductions)
+
+
+def _nearest_covariance(matrix: Float[ndarray, "n n"]) -> Float[ndarray, "n n"]:
+    """The symmetric matrix without negative eigenvalues that is nearest to this one."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return (vectors * values.clip(min=0)) @ vectors.T

@@ -202,8 +202,8 @@ class Predictor:
             prediction = self._distribution(encoded.state, encoded.unit, at, doubt)
             yield rows, in_unit(prediction, encoded.level[number], torch.ones(())) if self.centred else prediction
 
-    def stds(self, contexts: Sequence[Context], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
-        """The standard deviations of the one variable in the model's unit, given each of the contexts, as blended.
+    def means(self, contexts: Sequence[Context], places: pd.DataFrame) -> Float[ndarray, "contexts places"]:
+        """The means of the one variable in the model's unit, given each of the contexts, as blended.
 
         Contexts that differ elsewhere show a tile the same, which is then encoded once; all others in one pass.
         """
@@ -216,24 +216,22 @@ class Predictor:
         out = np.zeros((len(contexts), len(x)))
         for key, alike in parts.items():
             rows, different = np.frombuffer(key, int), {content(task): task for _, task, _ in alike}
-            tasks = list(different.values())
-            stds = self._stds(tasks, x[rows], known[rows], self._doubt(places.iloc[rows]))
-            found = dict(zip(different, stds, strict=True))
+            means = self._means(list(different.values()), x[rows], known[rows])
+            found = dict(zip(different, means, strict=True))
             for number, task, weights in alike:
                 out[number, rows] += weights * found[content(task)]
         return out
 
-    def _stds(
-        self, tasks: Sequence[Task], x: ndarray, known: ndarray, doubt: Tensor | None
-    ) -> Float[ndarray, "tasks places"]:
-        """The standard deviations at places given each of the tasks, in one pass."""
-        task, unit = self.process.normalise(Task.stack(tasks))
+    def _means(self, tasks: Sequence[Task], x: ndarray, known: ndarray) -> Float[ndarray, "tasks places"]:
+        """The means at places given each of the tasks, in one pass."""
+        task = Task.stack(tasks)
+        level = self.level(task)
+        seen, unit = self.process.normalise(self.counted(task, level))
         with torch.no_grad():
-            state = self.process.encode(task)
+            state = self.process.encode(seen)
             chunks = zip(*(each.split(CHUNK, dim=1) for each in at_places(x, known, len(tasks))), strict=True)
             every = [self.process.likelihood(self.process.decode(state, *some), unit) for some in chunks]
-        stds = torch.cat([each.stddev for each in every], dim=1)
-        return self.spread * (stds if doubt is None else stds.hypot(doubt))[..., 0].numpy()
+        return (torch.cat([each.mean for each in every], dim=1)[..., 0] + level[:, :1]).numpy()
 
     def _distribution(
         self, state: Any, unit: Unit | None, at: tuple[Tensor, ...], doubt: Float[Tensor, "1 places 1"] | None

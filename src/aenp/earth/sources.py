@@ -319,6 +319,8 @@ def without_fills(values: xr.DataArray, where: str, possible: float = 0.0) -> xr
     from each other and from zero. None are up to `possible`, the size of proper values: −99 is a longitude.
     """
     low, high = _ends(values)
+    if not np.isclose([[low], [high]], FILLS, rtol=1e-5, atol=0).any():
+        return values
     for fill in FILLS:
         if abs(fill) <= possible or not np.isclose((low, high), fill, rtol=1e-5, atol=0).any():
             continue

@@ -4,12 +4,14 @@
 """
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from aenp.saving import load
 
 WEIGHTS = Path(__file__).parent / "weights"
+BASE = "base/krigingnp-exact"
 
 
 def pretrained(name: str) -> Any:
@@ -30,6 +32,12 @@ def pretrained(name: str) -> Any:
         choice = f"choose from {', '.join(alike)}" if alike else elsewhere
         raise ValueError(f"no model {name!r} is shipped; {choice}")
     return load(WEIGHTS / f"{name}.safetensors")
+
+
+@cache
+def base_model() -> Any:
+    """The model that interpolates without training, read once."""
+    return pretrained(BASE)
 
 
 def find_model(name: str) -> Any:
