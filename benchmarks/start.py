@@ -21,10 +21,10 @@ from aenp.earth.starting import STARTS
 from aenp.evaluation.tables import markdown_table
 from benchmarks import unseen_places
 from benchmarks.measure import own_time
-from benchmarks.validation import ITALY, JUNE, LAST, MAY, YEARS
+from benchmarks.validation import ITALY, JUNE, LAST, MAY, TOPOGRAPHY, YEARS
 
 HERE = Path(__file__).parent
-CASES = {"Italy": "pttnp", "stations": "tnp"}
+CASES = {"Italy": "pttnp", "stations": "tnp", "stations, elevation": "tnp"}
 "The family of each case."
 METRICS = {"loglik": "log-likelihood", "crps": "CRPS [K]"}
 
@@ -32,17 +32,18 @@ METRICS = {"loglik": "log-likelihood", "crps": "CRPS [K]"}
 def run(case: str, start: str, data: Path, minutes: float, seed: int, tasks: int) -> dict[str, Any]:
     """Fits a model and scores it: its scores and those of the baselines, and its own on each day."""
     tested: Any = data / ITALY
-    training, unseen, period, days = tested, None, MAY, JUNE
-    if case == "stations":
+    training, unseen, period, days, covariates = tested, None, MAY, JUNE, []
+    if case.startswith("stations"):
         tested = unseen_places.stations(data / unseen_places.FILE)
         unseen, period, days = unseen_places.left_out(tested, seed), YEARS, LAST
         training = tested[~unseen_places.is_at(tested, unseen)]
+        covariates = [data / TOPOGRAPHY] if case.endswith("elevation") else []
     options = FitOptions(CASES[case], "approx", minutes, period=period, seed=seed, start=start)
     with TemporaryDirectory() as out, own_time():
-        model, outcome = fit_in(out, training, options, resume=False)
+        model, outcome = fit_in(out, training, options, False, covariates)
     if not outcome.finished:
         raise SystemExit("stopped; the same command continues with this run")
-    result = model.validate(tested, unseen, days, tasks=tasks, seed=seed)
+    result = model.validate(tested, unseen, days, tasks=tasks, seed=seed, covariates=covariates)
     own = result.predictions[result.predictions["method"] == "model"]
     by_time = own.groupby("time")[list(METRICS)].mean()
     by_day = by_time.groupby(by_time.index.floor("D")).mean()
@@ -116,9 +117,9 @@ Written by `python -m benchmarks.start --data DIR`, {" to ".join(dict.fromkeys((
 with `start="base"` and with `start="nothing"`, for the same minutes of one core's own time. Italy, a PT-TNP: 2 m
 temperature of ERA5 until 15 June 2022; a tenth of the cells on later days is observed, and the others are predicted.
 Stations, a TNP: daily means of GSOD in Europe, 2006 to 2009; a fifth of the stations, not seen in training, is
-predicted from all others on days of 2010. Scores are means over days, the log-likelihood in nats for each target, with
-standard errors over days; differences, base less nothing, are of the same days. More log-likelihood and less CRPS are
-better.
+predicted from all others on days of 2010; with *elevation*, the model sees that of every station. Scores are means over
+days, the log-likelihood in nats for each target, with standard errors over days; differences, base less nothing, are of
+the same days. More log-likelihood and less CRPS are better.
 
 {markdown_table(header, rows)}
 """
