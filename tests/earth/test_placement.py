@@ -13,6 +13,7 @@ import xarray as xr
 import aenp
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
+from aenp.earth.interpolation import around
 from exact_gp import FRAME, ExactGP, drawn, gp_model
 
 GRID = "41,49,-9,9,2"
@@ -51,6 +52,34 @@ def test_suggested_stations_beat_random_ones_and_those_of_the_largest_variance()
         assert np.isclose(found["reduction"].iloc[-1], 100 * (1 - sums["suggested"][-1] / before), rtol=0.01)
     means = {name: np.mean(values) for name, values in sums.items()}
     assert means["suggested"] < 0.97 * means["largest"] and means["suggested"] < 0.95 * means["random"]
+
+
+@pytest.mark.filterwarnings("ignore:.*outside the box of the training data")
+def test_a_model_that_learns_the_scales_from_the_context_is_not_misled() -> None:
+    """What a new station is taken to observe must not tell that the field is smooth: none goes beside another."""
+    nearest: dict[str, list[float]] = {"suggested": [], "random": []}
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        context = pd.DataFrame(rng.uniform((41, -6), (49, 6), (6, 2)), columns=["latitude", "longitude"])
+        context["t2m"] = 280 + np.sin(context["longitude"]) + rng.normal(size=6) / 2
+        places = pd.DataFrame(
+            [(y, x) for y in np.arange(41, 50) for x in np.arange(-6, 7, 1.5)], columns=context.columns[:2]
+        )
+        model = around(context.rename(columns={"t2m": "value"}))
+        found = model.suggest(context, places, 6)
+        for name, each in {"suggested": found, "random": places.sample(6, random_state=seed)}.items():
+            known = pd.concat([context, each])[["latitude", "longitude"]].to_numpy() * (1.0, 0.7)
+            gaps = np.linalg.norm(places.to_numpy()[:, None] * (1.0, 0.7) - known, axis=2).min(axis=1)
+            nearest[name].append(np.square(gaps).mean())
+    assert np.mean(nearest["suggested"]) < 0.8 * np.mean(nearest["random"])
+
+
+def test_a_candidate_that_is_there_twice_tells_nothing_the_second_time() -> None:
+    context = drawn(1, 12).drop(columns="time")
+    places = pd.DataFrame({"latitude": [45.0, 45.0, 42.0], "longitude": [0.0, 0.0, 8.0]})
+    found = gp_model().suggest(context, places, 3, target="44,46,-1,1,1")
+    further = np.diff(found["reduction"], prepend=0.0)
+    assert found["longitude"].iloc[0] == 0 and (further >= 0).all() and further[1:].max() < further[0] / 10
 
 
 def test_several_times_count_together(tmp_path: Path) -> None:

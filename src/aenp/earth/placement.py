@@ -27,7 +27,8 @@ BATCH = 32
 "Number of candidates that are tried in one pass."
 UPPER = 0.9
 "Probability of the upper of the two quantiles that a new station is taken to observe."
-TINY = 1e-30
+TINY, ROUND_OFF = 1e-30, 1e-9
+"The least variance, and the least share of it that counts once other stations are known."
 FAR = 1.0
 "Units of x outside the box of the training data beyond which a warning tells that the model is not to be trusted."
 
@@ -130,11 +131,10 @@ def _covariances(
     with warnings.catch_warnings(action="ignore"):  # of a station suggested where there is one
         quantiles = model.predict(table, places, "value", quantiles=(1 - UPPER, UPPER))["quantiles"]
     low, high = quantiles.transpose("quantile", ...).values.reshape(2, -1).astype(float)
-    below, above = (
-        _means(model, table, places[:count].assign(value=each[:count]), places, advance) for each in (low, high)
-    )
-    std = (high - low) / (2 * NormalDist().inv_cdf(UPPER))
-    return std[:count, None] * (above - below) / (2 * NormalDist().inv_cdf(UPPER)), std**2
+    new, apart = places[:count], 2 * NormalDist().inv_cdf(UPPER)
+    below, above = (_means(model, table, new.assign(value=each[:count]), places, advance) for each in (low, high))
+    std = (high - low) / apart
+    return std[:count, None] * (above - below) / apart, std**2
 
 
 def _means(
@@ -168,8 +168,9 @@ def _greedy(
     noise = (variance[:count] - own.diagonal()).clip(min=0)
     cross, left = (cross, variance[count:]) if cross.size else (own, variance)
     own, before, rows, reductions = own + np.diag(noise), max(left.sum(), TINY), list[int](), []
+    least = (ROUND_OFF * own.diagonal()).clip(min=TINY)
     for _ in range(number):
-        size = own.diagonal().clip(min=TINY)
+        size = np.maximum(own.diagonal(), least)
         after = (left - cross**2 / size[:, None]).clip(min=0)
         reductions.append(100 * (1 - after.sum(axis=1) / before))
         best = int(np.delete(np.arange(count), rows)[np.delete(reductions[-1], rows).argmax()])
