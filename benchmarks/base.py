@@ -1,11 +1,18 @@
-"""The base model beside Gaussian processes fitted to the same points: `python -m benchmarks.base` writes `base.md`."""
+"""The base model beside Gaussian processes fitted to the same points: `python -m benchmarks.base` writes `base.md`.
 
+What was measured is kept in `base.json`, so that numbers of points can be run one by one.
+"""
+
+import json
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import gpytorch
 import numpy as np
 import torch
 import tyro
@@ -28,16 +35,19 @@ from benchmarks.speed import machine
 HERE = Path(__file__).parent
 SEED = 2**34
 TARGETS = 64
+STEPS, MOST = 100, 800
+"Steps of Adam that GPyTorch takes, and the number of points up to which it computes exactly."
 PAGE = """\
 # The base model
 
-Written by `python -m benchmarks.base --points {points} --tasks {tasks}`. {machine}
+Written by `python -m benchmarks.base`, with `--points` and `--tasks` for what the table has. {machines}.
 
 The base model beside an exact Gaussian process with an anisotropic Matérn kernel, ν = 3/2, and a nugget, fitted to the
 same points by maximum likelihood (scikit-learn's own optimiser, L-BFGS, from {starts} starts; its time is about
 proportional to their number). *Nats above*: the base model's log-likelihood for each target minus the other's, mean ±
 standard error, and median, over tasks. CRPS is relative to the other's. *95 %*: the share of targets in 95 % intervals.
 *s*: seconds of CPU for fitting and {targets} predictions, the median over the same tasks; *faster*: how many times.
+*GPyTorch* fits the same kernel by {steps} steps of Adam; from {most} points on it would not compute exactly.
 
 *Trained on*: as in training. The others are kernels that training does not have, with nuggets from 10⁻³ of the field's
 variance to all of it: Matérn with ν = 1, spherical, and exponential in each coordinate. With ten points, a fitted
@@ -56,6 +66,8 @@ HEADER = [
     "fitted: 95 %",
     "base: s",
     "fitted: s",
+    "faster",
+    "GPyTorch: s",
     "faster",
 ]
 Correlation = Callable[[Float[Tensor, "n n 2"]], Float[Tensor, "n n"]]
@@ -117,6 +129,36 @@ def fitted(task: Task, starts: int) -> Distribution:
     return Normal(torch.from_numpy(mean)[None, :, None], torch.from_numpy(std)[None, :, None])
 
 
+class Process(gpytorch.models.ExactGP):
+    def __init__(self, x: Float[Tensor, "n 2"], y: Float[Tensor, " n"]) -> None:
+        noise = gpytorch.constraints.GreaterThan(1e-6)
+        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood(noise_constraint=noise))
+        self.mean = gpytorch.means.ConstantMean()
+        self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(1.5, ard_num_dims=2))
+        self.double()
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+
+def fitted_by_gpytorch(task: Task) -> Distribution:
+    """A process of the same kind, by gradients, as GPyTorch's documentation fits it."""
+    x, y, xt = task.xc[0].double(), task.yc[0, :, 0].double(), task.xt[0].double()
+    shift, scale = y.mean(), y.std()
+    y = (y - shift) / scale
+    model = Process(x, y)
+    optimiser, loss = torch.optim.Adam(model.parameters(), lr=0.1), gpytorch.ExactMarginalLogLikelihood
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        (-loss(model.likelihood, model)(model(x), y)).backward()
+        optimiser.step()
+    model.eval()
+    with torch.no_grad():
+        prediction = model.likelihood(model(xt))
+    mean, std = shift + scale * prediction.mean, scale * prediction.stddev
+    return Normal(mean[None, :, None], std[None, :, None])
+
+
 def scores(predict: Callable[[Task], Distribution], task: Task) -> list[float]:
     """Log-likelihood, CRPS, share in 95 % intervals and seconds of CPU."""
     start = time.process_time()
@@ -136,35 +178,60 @@ def main(
         points: numbers of context points.
         tasks: number of tasks of each kind of up to a hundred points; fewer where there are more points.
         starts: starts of the maximisation.
-        out: directory for `base.md`.
+        out: directory for `base.md` and `base.json`.
     """
     torch.set_num_threads(1)
-    model, rows = base_model(), []
+    model, file = base_model(), out / "base.json"
     aenp.predict(model, trained_on(np.random.default_rng(0), 10))
     for count in points:
         for name, draw in KINDS.items():
             number = max(2, round(tasks * min(1, 100 / count)))
             drawn = [draw(np.random.default_rng((SEED, count, index)), count) for index in range(number)]
-            ours = torch.tensor([scores(lambda task: aenp.predict(model, task), task) for task in drawn])
-            theirs = torch.tensor([scores(lambda task: fitted(task, starts), task) for task in drawn])
-            rows.append([f"{count:,}", name, str(number), *row(ours, theirs)])
-            print(" | ".join(rows[-1]), flush=True)
-    shown = {"points": " ".join(map(str, points)), "tasks": tasks, "starts": starts, "targets": TARGETS}
-    (out / "base.md").write_text(PAGE.format(machine=machine(), table=markdown_table(HEADER, rows), **shown))
+            facts: dict[str, Any] = {"points": count, "fields": name}
+            found = facts | {"starts": starts, "machine": machine()}
+            methods = {"base": partial(aenp.predict, model), "fitted": partial(fitted, starts=starts)}
+            methods |= {"gpytorch": fitted_by_gpytorch} if count <= MOST else {}
+            found |= {method: [scores(predict, task) for task in drawn] for method, predict in methods.items()}
+            print(" | ".join(row(found)), flush=True)
+            others = [each for each in known(file) if not facts.items() <= each.items()]
+            file.write_text(json.dumps([*others, found]) + "\n")
+    (out / "base.md").write_text(page(known(file)))
 
 
-def row(ours: Float[Tensor, "tasks scores"], theirs: Float[Tensor, "tasks scores"]) -> list[str]:
-    """The cells of the table from the scores of both on each task."""
+def known(file: Path) -> list[dict[str, Any]]:
+    """What was measured."""
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def page(measured: list[dict[str, Any]]) -> str:
+    kinds = list(KINDS)
+    rows = [row(each) for each in sorted(measured, key=lambda each: (each["points"], kinds.index(each["fields"])))]
+    machines, starts = (" or ".join(sorted({str(each[key]) for each in measured})) for key in ("machine", "starts"))
+    shown = {"starts": starts, "targets": TARGETS, "steps": STEPS, "most": MOST}
+    return PAGE.format(machines=machines, table=markdown_table(HEADER, rows), **shown)
+
+
+def row(found: dict[str, Any]) -> list[str]:
+    """The cells of the table from the scores of all on each task."""
+    ours, theirs = (torch.tensor(found[key]) for key in ("base", "fitted"))
     gain, base, other = Score.of((ours - theirs)[None, :, 0]), ours.mean(dim=0), theirs.mean(dim=0)
-    seconds = [each[:, 3].median().item() for each in (ours, theirs)]
+    seconds = {key: float(np.median(found[key], axis=0)[3]) for key in ("base", "fitted", "gpytorch") if key in found}
     return [
+        f"{found['points']:,}",
+        found["fields"],
+        str(len(ours)),
         f"{gain.mean:+.3f} ± {gain.standard_error:.3f}",
         f"{(ours - theirs)[:, 0].median():+.3f}",
         f"{base[1] / other[1]:.3f}",
         *(f"{each[2]:.3f}" for each in (base, other)),
-        *(f"{each:.2g}" for each in seconds),
-        f"{seconds[1] / seconds[0]:.0f} ×",
+        f"{seconds['base']:.2g}",
+        *timed(seconds["fitted"], seconds["base"]),
+        *(timed(seconds["gpytorch"], seconds["base"]) if "gpytorch" in seconds else ["", ""]),
     ]
+
+
+def timed(theirs: float, ours: float) -> list[str]:
+    return [f"{theirs:.2g}", f"{theirs / ours:.0f} ×"]
 
 
 if __name__ == "__main__":

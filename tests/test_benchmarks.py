@@ -376,6 +376,7 @@ def test_starts_are_compared_on_the_same_days() -> None:
 @pytest.mark.slow
 def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="needs scikit-learn")
+    pytest.importorskip("gpytorch", reason="needs gpytorch")
     page = written(tmp_path, "benchmarks.base", "--points", 10, "--tasks", 2, "--starts", 1)["base.md"].read_text()
     rows = table(page, "points")
     assert ", 1 core; Python" in page
