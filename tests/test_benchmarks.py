@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
-from benchmarks import recipes, start, station_limits, stations_given_era5, unseen_places, validation
+from benchmarks import placement, recipes, start, station_limits, stations_given_era5, unseen_places, validation
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -371,6 +371,20 @@ def test_starts_are_compared_on_the_same_days() -> None:
     (row,) = table(start.page(runs), "case")
     assert row[5:8] == ["3.250 ± 1.000", "3.000 ± 1.000", "0.250 ± 0.000"] and row[-1] == "0.000 ± 0.000"
     assert table(start.page(runs[:1]), "case") == []
+
+
+def test_placements_are_compared_on_the_same_networks() -> None:
+    scores = {"none": [[2.0, 1.0], [3.0, 2.0]], placement.SUGGESTED: [[1.0, 0.5], [2.5, 1.0]]}
+    run = {"model": "m", "stations": 5, "number": 2, "seed": 0, "machine": "a machine", "scores": scores}
+    none, suggested = table(placement.page([run], candidates=9, times=3), "model")
+    assert none[:5] == ["m", "5 + 2", "0", "2", "none"] and [each.split(" ")[0] for each in none[7:]] == ["-0.7500"] * 2
+    assert suggested[5].startswith("1.7500") and suggested[7:] == ["", ""]
+
+
+def test_the_farthest_places_are_away_from_all_stations() -> None:
+    observed = pd.DataFrame({"latitude": [0.0], "longitude": [0.0]})
+    candidates = pd.DataFrame({"latitude": [1.0, 0.0, 0.0], "longitude": [0.0, 5.0, -4.0]})
+    assert placement.farthest(observed, candidates, 2)["longitude"].tolist() == [5.0, -4.0]
 
 
 @pytest.mark.slow
