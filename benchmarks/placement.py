@@ -66,7 +66,7 @@ def farthest(observed: pd.DataFrame, candidates: pd.DataFrame, number: int) -> p
 def main(
     data: Path,
     model: str = "era5-2d/pttnp-approx",
-    networks: int = 16,
+    networks: int = 80,
     stations: int = 15,
     number: int = 5,
     seed: int = 0,
@@ -117,7 +117,7 @@ def main(
             scores.setdefault(method, []).append(np.mean(found, axis=0).tolist())
     facts = {"model": model, "stations": stations, "number": number, "seed": seed}
     file = out / "placement.json"
-    others = [run for run in runs(file) if not facts.items() <= run.items()]
+    others = [run for run in runs(file) if not (facts.items() <= run.items() and networks == size(run))]
     file.write_text(json.dumps([*others, facts | {"machine": machine(), "scores": scores}]) + "\n")
     (out / "placement.md").write_text(page(runs(file), len(candidates), tested.sizes["time"]))
     print((out / "placement.md").read_text())
@@ -127,12 +127,17 @@ def runs(file: Path) -> list[dict[str, Any]]:
     return json.loads(file.read_text()) if file.exists() else []
 
 
+def size(run: dict[str, Any]) -> int:
+    """The number of networks."""
+    return len(run["scores"][SUGGESTED])
+
+
 def page(runs: list[dict[str, Any]], candidates: int, times: int) -> str:
     """All runs in a table."""
     rows = []
     for run in runs:
         values = {method: torch.tensor(each) for method, each in run["scores"].items()}
-        what = [run["model"], f"{run['stations']} + {run['number']}", str(run["seed"]), str(len(values[SUGGESTED]))]
+        what = [run["model"], f"{run['stations']} + {run['number']}", str(run["seed"]), str(size(run))]
         for method, each in values.items():
             less = [str(Score.of(gain[None])) for gain in (values[SUGGESTED] - each).T] if method != SUGGESTED else []
             rows.append([*what, method, *(str(Score.of(score[None])) for score in each.T), *(less or ["", ""])])

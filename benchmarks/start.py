@@ -63,7 +63,7 @@ def main(
     threads: int = 1,
     out: Path = HERE,
 ) -> None:
-    """Runs the cases whose names begin with one of `names`, and writes the table.
+    """Runs the cases of these names, and writes the table.
 
     Args:
         data: directory of the climate data.
@@ -76,7 +76,7 @@ def main(
     """
     torch.set_num_threads(threads)
     file = out / "start.jsonl"
-    cases = [case for case in CASES if not names or case.startswith(names)]
+    cases = [case for case in CASES if not names or case in names]
     budgets, numbers = map(float, minutes.split(",")), map(int, seeds.split(","))
     for budget, seed, case, start in product(budgets, numbers, cases, STARTS):
         facts = {"case": case, "family": CASES[case], "start": start, "minutes": budget, "seed": seed}

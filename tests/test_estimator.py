@@ -8,6 +8,7 @@ import pytest
 sklearn = pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 from sklearn.base import clone  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 
 from aenp.sklearn import Interpolator  # noqa: E402
@@ -63,6 +64,14 @@ def test_constant_values_are_predicted_without_claiming_to_be_exact() -> None:
 def test_models_of_other_dimensions_raise(weights: str) -> None:
     with pytest.raises(ValueError, match=f"dim_x=2, dim_y=1 and no covariates or physical units, which {weights} is"):
         Interpolator(weights).fit(*waves())
+
+
+def test_a_fit_that_fails_leaves_nothing() -> None:
+    model = Interpolator("era5-2d/pttnp-approx")
+    with pytest.raises(ValueError, match="weights must be of a model"):
+        model.fit(np.zeros((3, 2)), np.zeros(3))
+    with pytest.raises(NotFittedError):
+        model.predict(np.zeros((1, 2)))
 
 
 def test_more_than_two_features_raise() -> None:

@@ -41,9 +41,9 @@ class Interpolator(RegressorMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> "Interpolator":
         """Keeps places `(points, 2)` or `(points, 1)` and their values."""
         places, values = validate_data(self, X, y, dtype=float, y_numeric=True)
-        self.model_ = base_model() if self.weights == BASE else find_model(self.weights)
-        _check(self.model_, self.weights)
-        self.X_, self.y_ = _plane(places), values.astype(float)
+        model = base_model() if self.weights == BASE else find_model(self.weights)
+        _check(model, self.weights)
+        self.X_, self.y_, self.model_ = _plane(places), values.astype(float), model
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:

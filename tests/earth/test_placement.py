@@ -14,6 +14,7 @@ import aenp
 from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Covariate, Frame, Variable
 from aenp.earth.interpolation import around
+from aenp.earth.placement import WIDTH, low_and_high, nearest_covariance
 from exact_gp import FRAME, ExactGP, drawn, gp_model
 
 GRID = "41,49,-9,9,2"
@@ -80,6 +81,47 @@ def test_a_candidate_that_is_there_twice_tells_nothing_the_second_time() -> None
     found = gp_model().suggest(context, places, 3, target="44,46,-1,1,1")
     further = np.diff(found["reduction"], prepend=0.0)
     assert found["longitude"].iloc[0] == 0 and (further >= 0).all() and further[1:].max() < further[0] / 10
+
+
+def test_giving_the_candidates_as_target_changes_nothing() -> None:
+    """Also for a network, whose answers in one direction are not those in the other."""
+    model, context = aenp.pretrained("era5-2d/pttnp-approx"), drawn(1, 8).drop(columns="time")
+    context[["latitude", "longitude"]] = np.random.default_rng(0).uniform((38, 8), (46, 17), (8, 2))
+    places = "38,46,8,17,2.5"
+    pd.testing.assert_frame_equal(model.suggest(context, places, 3), model.suggest(context, places, 3, target=places))
+
+
+def test_times_with_other_stations_count_too() -> None:
+    """Where a first time has many stations, a second has none: the new one goes there, and tells both as it should."""
+    west, east = (drawn(1, 40, seed).assign(time=day) for seed, day in ((0, "2020-01-01"), (1, "2020-01-02")))
+    context = pd.concat([west[west["longitude"] < 0], east[east["longitude"] > -5]])
+    both, one = (gp_model().suggest(table, GRID, 3) for table in (context, context[context["time"] == "2020-01-01"]))
+    assert (one["longitude"] > -1).all() and both["longitude"].min() < -1
+    sums = np.zeros(2)
+    for _, table in context.drop(columns="time").groupby(context["time"]):
+        sums += variance(table, both), variance(table, both.iloc[:0])
+    assert np.isclose(both["reduction"].iloc[-1], 100 * (1 - sums[0] / sums[1]), rtol=0.2)
+
+
+def test_more_targets_than_can_be_imagined_are_drawn_from() -> None:
+    context = drawn(1, 12).drop(columns="time")
+    few, many = (gp_model().suggest(context, GRID, 3, target=f"41,49,-9,9,{step}") for step in (0.75, 0.25))
+    assert np.allclose(few["reduction"], many["reduction"], rtol=0.15)
+
+
+def test_where_nearly_all_values_are_the_same_the_others_count() -> None:
+    """Of a Normal, of rain that is rare, of a sky that is nearly always covered."""
+    mean, std = np.array([1.0, 0.2, 0.9]), np.array([2.0, 1.0, 0.2])
+    low, high = low_and_high(np.array([-1.0, 0.0, 1.0]), np.array([3.0, 0.0, 1.0]), mean, std)
+    assert np.allclose(low, [-1, 0, 0.9 - WIDTH * 0.2]) and np.allclose(high, [3, 0.2 + WIDTH, 1])
+
+
+def test_answers_become_a_covariance() -> None:
+    """That is symmetric, has no negative eigenvalue, and leaves what is a covariance as it is."""
+    matrix = np.random.default_rng(0).normal(size=(6, 6))
+    found = nearest_covariance(matrix)
+    assert np.allclose(found, found.T) and np.linalg.eigvalsh(found).min() > -1e-12
+    assert np.allclose(nearest_covariance(matrix @ matrix.T), matrix @ matrix.T)
 
 
 def test_several_times_count_together(tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ def suggest(
 ) -> None:
     """Find where the next stations would tell most, one after another.
 
-    The table has a row for each, with the reduction: by how many percent it and those above it reduce the sum of the
-    predictive variances at the target.
+    The table has a row for each, with the reduction: by about how many percent it and those above it reduce the sum of
+    the predictive variances at the target.
 
     Example: aenp suggest stations.csv --weights era5-2d/pttnp-approx --candidates 36,47,6,19,1 --number 3
     --out places.csv --plot map.png
@@ -157,7 +157,8 @@ def suggest(
         candidates: where stations can be placed: a file with latitudes and longitudes, or south,north,west,east,step in
             degrees.
         number: how many to place.
-        target: where predictions matter, as the candidates; by default there.
+        target: where predictions matter, as the candidates; by default there. Of more than 256 places, so many stand
+            for all.
         variable: name of the values in the context; by default the name in training, or the only one.
         elevation: a topography in metres, for a model that sees elevation, where context or candidates have none.
         out: CSV file for the table of stations; by default none.

@@ -265,18 +265,19 @@ class FieldModel(Configured, nn.Module):
     ) -> pd.DataFrame:
         """Where the next stations should be: one after another, each where it most reduces the targets' variance.
 
-        The reduction is that expected before anything is observed there: how predictions at all places answer to high
-        and to low values at a candidate tells their covariances, and with these, the variances that are left are those
-        of Normals. If the context has several times, covariances are the mean over all of them.
+        How predictions elsewhere answer to a high and to a low value at a place tells their covariance. Stations are
+        chosen by these covariances, as if all were Normal, before anything is observed there. If the context has
+        several times, the covariances are the mean over all of them.
 
         The result has a row for each station, with `latitude`, `longitude`, `elevation` if known, and `reduction`: by
-        how many percent this station and those above it reduce the sum of the variances at the targets.
+        about how many percent this station and those above it reduce the sum of the variances at the targets.
 
         Args:
             context: the observations, as for `predict`; those of a few typical times.
             candidates: where stations can be placed, as the target of `predict`.
             number: how many to place.
-            target: where predictions matter; by default at the candidates.
+            target: where predictions matter; by default at the candidates. Of more than 256 places, so many stand for
+                all.
             variable: the name of the values in `context`; by default the name in training, or the only one.
             elevation: a topography in metres, for a model that sees elevation.
             plot: a map to draw, such as map.png; by default none.

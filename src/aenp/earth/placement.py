@@ -27,6 +27,12 @@ BATCH = 32
 "Number of candidates that are tried in one pass."
 UPPER = 0.9
 "Probability of the upper of the two quantiles that a new station is taken to observe."
+WIDTH = NormalDist().inv_cdf(UPPER)
+"How many standard deviations each of them is away from a Normal's mean."
+ALIKE = 0.1
+"Share of a Normal's distance between these below which they say nothing: of rain, both may be zero."
+MOST = 256
+"The largest number of targets; of more, so many stand for all."
 TINY, ROUND_OFF = 1e-30, 1e-9
 "The least variance, and the least share of it that counts once other stations are known."
 FAR = 1.0
@@ -57,6 +63,8 @@ def suggest(
     every = {what: _places(model, each, observed, elevation) for what, each in given.items()}
     for what, each in every.items():
         _warn_if_far(model.frame, each, what)
+    if len(every.get("targets", ())) > MOST:
+        every["targets"] = every["targets"].sample(MOST, random_state=0)
     places = every["candidates"]
     if number not in range(1, len(places) + 1):
         raise ValueError(f"number must be from 1 to {len(places)}, the number of candidates; got {number}")
@@ -68,16 +76,15 @@ def suggest(
     times = [table for _, table in observed.groupby("time")] if "time" in observed else [observed]
     found = []
     with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
-        line = bar.add_task("imagining stations", total=2 * len(times) * len(places))
+        line = bar.add_task("imagining stations", total=2 * len(times) * sum(map(len, every.values())))
         for table in times:
             known = [
                 with_covariates(_at(each, table), model.frame.covariates, layers, describe(given[what]))
                 for what, each in every.items()
             ]
-            both = pd.concat(known, ignore_index=True)
-            found.append(_covariances(model, table, both, len(places), partial(bar.advance, line)))
+            found.append(_covariances(model, table, pd.concat(known, ignore_index=True), partial(bar.advance, line)))
     covariance, variance = (np.mean(each, axis=0) for each in zip(*found, strict=True))
-    rows, reductions = _greedy(covariance, variance, number)
+    rows, reductions = _greedy(nearest_covariance(covariance), variance, len(places), number)
     result = places.iloc[rows].assign(reduction=reductions[np.arange(number), rows])
     result.index = pd.RangeIndex(1, number + 1, name="station")
     if plot is not None:
@@ -121,20 +128,31 @@ def _at(places: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _covariances(
-    model: FieldModel, table: pd.DataFrame, places: pd.DataFrame, count: int, advance: Callable[[float], None]
-) -> tuple[Float[ndarray, "candidates places"], Float[ndarray, " places"]]:
-    """Between the first `count` places and all, and the variances, by how predictions answer to what would be observed.
+    model: FieldModel, table: pd.DataFrame, places: pd.DataFrame, advance: Callable[[float], None]
+) -> tuple[Float[ndarray, "places places"], Float[ndarray, " places"]]:
+    """Covariances between all places, by how predictions answer to what would be observed at each, and variances.
 
-    Given the observations D, Cov(y_t, y_s | D) = Var(y_s | D) · dE(y_t | y_s, D) / dy_s if all is Normal. The change of
-    the mean is that between two quantiles of y_s, the variance that of a Normal with these, for all y.
+    Given the observations D, Cov(y_t, y_s | D) = Var(y_s | D) · dE(y_t | y_s, D) / dy_s if all is Normal. The
+    derivative is taken between a low and a high value of y_s, and the variance is that of a Normal with these as
+    quantiles, so that rare faults do not count.
     """
     with warnings.catch_warnings(action="ignore"):  # of a station suggested where there is one
-        quantiles = model.predict(table, places, "value", quantiles=(1 - UPPER, UPPER))["quantiles"]
-    low, high = quantiles.transpose("quantile", ...).values.reshape(2, -1).astype(float)
-    new, apart = places[:count], 2 * NormalDist().inv_cdf(UPPER)
-    below, above = (_means(model, table, new.assign(value=each[:count]), places, advance) for each in (low, high))
-    std = (high - low) / apart
-    return std[:count, None] * (above - below) / apart, std**2
+        predicted = model.predict(table, places, "value", quantiles=(1 - UPPER, UPPER))
+    low, high = predicted["quantiles"].transpose("quantile", ...).values.reshape(2, -1).astype(float)
+    low, high = low_and_high(low, high, *(predicted[name].values.ravel() for name in ("mean", "std")))
+    below, above = (_means(model, table, places.assign(value=each), places, advance) for each in (low, high))
+    std = (high - low) / (2 * WIDTH)
+    return std[:, None] * (above - below) / (2 * WIDTH), std**2
+
+
+def low_and_high(
+    low: Float[ndarray, " n"], high: Float[ndarray, " n"], mean: Float[ndarray, " n"], std: Float[ndarray, " n"]
+) -> tuple[Float[ndarray, " n"], Float[ndarray, " n"]]:
+    """The two quantiles; where nearly all values are the same, the one beyond the mean is as far away as a Normal's."""
+    alike = high - low < ALIKE * 2 * WIDTH * std
+    upwards = mean >= (low + high) / 2
+    high = np.where(alike & upwards, mean + WIDTH * std, high)
+    return np.where(alike & ~upwards, mean - WIDTH * std, low), high
 
 
 def _means(
@@ -154,33 +172,31 @@ def _means(
     return np.concatenate(means)
 
 
+def nearest_covariance(matrix: Float[ndarray, "n n"]) -> Float[ndarray, "n n"]:
+    """The symmetric matrix without negative eigenvalues that is nearest to this one."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return (vectors * values.clip(min=0)) @ vectors.T
+
+
 def _greedy(
-    covariance: Float[ndarray, "candidates places"], variance: Float[ndarray, " places"], number: int
+    covariance: Float[ndarray, "places places"], variance: Float[ndarray, " places"], count: int, number: int
 ) -> tuple[list[int], Float[ndarray, "number candidates"]]:
     """Some of the candidates, one after another, and at each step by how many percent each reduces the variance.
 
-    Candidates are the first of the places; targets are the others or, if there are none, the candidates. All is taken
+    Candidates are the first `count` places; targets are the others or, if there are none, the candidates. All is taken
     as Normal: with a station at b, C_st ← C_st − C_sb C_bt / C_bb. What `covariance` lacks of the candidates' variance
     is noise, which tells nothing of the targets.
     """
-    count = len(covariance)
-    own, cross = _nearest_covariance(covariance[:, :count]), covariance[:, count:]
-    noise = (variance[:count] - own.diagonal()).clip(min=0)
-    cross, left = (cross, variance[count:]) if cross.size else (own, variance)
-    own, before, rows, reductions = own + np.diag(noise), max(left.sum(), TINY), list[int](), []
-    least = (ROUND_OFF * own.diagonal()).clip(min=TINY)
+    targets = slice(count, None) if count < len(covariance) else slice(None)
+    own, cross, left = covariance[:count, :count], covariance[:count, targets], variance[targets]
+    own = own + np.diag((variance[:count] - own.diagonal()).clip(min=0))
+    before, least, rows, reductions = left.sum(), (ROUND_OFF * own.diagonal()).clip(min=TINY), list[int](), []
     for _ in range(number):
         size = np.maximum(own.diagonal(), least)
         after = (left - cross**2 / size[:, None]).clip(min=0)
-        reductions.append(100 * (1 - after.sum(axis=1) / before))
+        reductions.append(100 * (before - after.sum(axis=1)) / max(before, TINY))
         best = int(np.delete(np.arange(count), rows)[np.delete(reductions[-1], rows).argmax()])
         rows.append(best)
         share = own[:, [best]] / size[best]
         left, cross, own = after[best], cross - share * cross[best], own - share * own[best]
     return rows, np.array(reductions)
-
-
-def _nearest_covariance(matrix: Float[ndarray, "n n"]) -> Float[ndarray, "n n"]:
-    """The symmetric matrix without negative eigenvalues that is nearest to this one."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    return (vectors * values.clip(min=0)) @ vectors.T
