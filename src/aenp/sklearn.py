@@ -48,7 +48,7 @@ class Interpolator(RegressorMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """The mean of what would be observed at each place and, if asked for, its standard deviation."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         xt = _plane(validate_data(self, X, dtype=float, reset=False))
         shift, scale = self.y_.mean(), scale_of(self.y_)
         task = Task(*(torch.tensor(each)[None] for each in (self.X_, ((self.y_ - shift) / scale)[:, None], xt)))
