@@ -119,8 +119,7 @@ temperature of ERA5 until 15 June 2022; a tenth of the cells on later days is ob
 Stations, a TNP: daily means of GSOD in Europe, 2006 to 2009; a fifth of the stations, not seen in training, is
 predicted from all others on days of 2010; with *elevation*, the model sees that of every station. Scores are means over
 days, the log-likelihood in nats for each target, with standard errors over days; differences, base less nothing, are of
-the same days. More log-likelihood and less CRPS are better. The run of 20 minutes from the base model at stations is of
-a version that trained local effects from the first step on.
+the same days. More log-likelihood and less CRPS are better.
 
 {markdown_table(header, rows)}
 """

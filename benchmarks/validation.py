@@ -195,8 +195,7 @@ periodic inputs. Baselines see what is observed on the day, and learn from the t
 the model is fitted to Italy in summer and predicts the last third of March in the UK, they learn from the days before.
 Their climatology there is hence the UK's own, which the model has not seen.
 Kriging has a Matérn kernel fitted by maximum likelihood. The slope left is that of the errors over the elevation, on
-land. Standard errors are over days. Rows of *stations* are of a version that trained local effects from the first step
-on, where now they rest for a quarter of the time.
+land. Standard errors are over days.
 
 ![CRPS of every method in every case](validation.png)
 

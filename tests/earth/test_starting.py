@@ -117,13 +117,6 @@ def test_start_nothing_takes_no_base_model(
     assert not torch.equal(own["process.embed.2.weight"], based.state_dict()["process.embed.2.weight"])
 
 
-def test_local_effects_rest_at_first_unless_the_base_model_stands_for_what_is_learned_then() -> None:
-    """They do at stations in any case, where they may be switched off afterwards, and the rest then stands alone."""
-    stations, grid = prepare(table()), prepare(field())
-    shares = [fitting._recipe(1, "pttnp", own, start).exact_first for own in (stations, grid) for start in (NAME, None)]
-    assert shares == [0.25, 0.25, 0.0, 0.25]
-
-
 def test_several_variables_start_at_the_base_model() -> None:
     """The kinds of observations are covariates, which the network learns to tell apart."""
     both = field().to_dataset().assign(u10=field() - 280)

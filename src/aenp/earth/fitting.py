@@ -263,12 +263,9 @@ def with_all_targets(source: TaskSource) -> TaskSource:
 
 
 def _recipe(steps: int, family: str, data: Data, start: str | None) -> Recipe:
-    """How to train: half of the time as if elsewhere, and at first without the places where the rest must stand alone.
-
-    That is from nothing, and where `adjust` may switch local effects off afterwards.
-    """
+    """How to train: half of the time as if elsewhere, and from nothing without the places first."""
     elsewhere = 0.0 if reaches(box_of(data.frame.domain, len(data.frame.axes))) else 0.5
-    exact_first = 0.25 if start is None or data.new_places else 0.0
+    exact_first = 0.25 if start is None else 0.0
     return Recipe(steps, learning_rate=LEARNING_RATE, exact_first=exact_first, elsewhere=elsewhere, **RECIPES[family])
 
 
