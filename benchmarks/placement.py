@@ -153,8 +153,8 @@ Networks of random cells of ERA5 in Italy. Each method adds some of {candidates}
 16 and 17 June 2022, after the training period; all are scored on 19 to 30 June, {times} times, at every second cell in
 each direction. *Random* is the mean over {DRAWS} choices; *largest variance* takes a station to observe what is
 predicted there; *farthest* is as far as possible from all others. The mean over networks, ± the standard error over
-these; all share the same days. How `suggest` works was chosen among eight ways, with 5 to 30 other networks but on these
-same days and the same PT-TNP, so the days are not blind to that choice; the ConvCNP was not looked at.
+these; all share the same days. How `suggest` works was chosen among eight ways, with 5 to 30 other networks but on
+these same days and the same PT-TNP, so the days are not blind to that choice; the ConvCNP was not looked at.
 
 {markdown_table(header, rows)}
 """
