@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from test_fitting import field, table
@@ -14,12 +15,12 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
 from aenp.earth.starting import start_at_base
 from aenp.earth.training_data import prepare
-from aenp.experiments.base import Base
+from aenp.experiments.base import Base, BaseWithCovariate
 from aenp.likelihoods import NonNegative, Normal
 from aenp.process import NeuralProcess, Symmetry
 from aenp.task import Task
 
-NAME = "base/pttnp-exact"
+NAME, KNOWN = "base/pttnp-exact", "base-covariate/tnp-exact"
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,9 @@ def base(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     weights = tmp_path_factory.mktemp("weights")
     model = Base().model("pttnp", "exact", seed=7).eval()
     aenp.save(model, weights / f"{NAME}.safetensors")
-    (weights / f"{NAME}.json").write_text("{}")
+    aenp.save(BaseWithCovariate().model("tnp", "exact", seed=8), weights / f"{KNOWN}.safetensors")
+    for name in (NAME, KNOWN):
+        (weights / f"{name}.json").write_text("{}")
     monkeypatch.setattr("aenp.shipped.WEIGHTS", weights)
     return model
 
@@ -68,6 +71,31 @@ def test_covariates_have_no_effect_at_the_start(base: NeuralProcess) -> None:
     same(process, base, task, replace(task, context_covariates=None, target_covariates=None))
     aenp.loglik(process, task).mean().backward()
     assert process.embed_covariates[-1].weight.grad[:, -1].abs().max() > 0  # type: ignore[union-attr, index]
+
+
+@pytest.mark.parametrize("columns", [["elevation"], ["elevation", "distance"]])
+def test_the_first_covariate_is_seen_as_by_a_base_model_with_one(columns: list[str]) -> None:
+    """A further one has no effect at first, and learns at once."""
+    rng, stations = np.random.default_rng(0), table()
+    known = {name: rng.normal(size=40)[stations.groupby(["latitude", "longitude"]).ngroup() % 40] for name in columns}
+    own = prepare(stations.assign(**known), covariates=columns)
+    process, task = fitting._model("tnp", "approx", own, 0, Normal()).eval(), own.source.batch(2, 0, seed=0)
+    process.values = "centred"
+    assert start_at_base(process, covariates=True) == KNOWN
+    plain = replace(
+        task, context_covariates=task.context_covariates[..., :1], target_covariates=task.target_covariates[..., :1]
+    )
+    same(process, aenp.pretrained(KNOWN), task, plain)
+    aenp.loglik(process, task).mean().backward()
+    assert (process.embed_covariates[0].weight.grad.abs().amax(dim=0) > 0).all()  # type: ignore[union-attr, index]
+
+
+def test_fits_with_a_covariate_start_at_a_base_model_with_one() -> None:
+    """Where there is one; kinds of observations are no such covariate, and the name of the start is kept."""
+    stations = table().assign(elevation=lambda each: 100 * each["latitude"])
+    assert fit(stations, "tnp", steps=1, covariates=["elevation"]).start == KNOWN
+    assert fit(stations, "pttnp", steps=1, covariates=["elevation"]).start == NAME
+    assert fit(stations, "tnp", steps=1).start is None
 
 
 def test_points_of_one_time_are_seen_as_by_the_base_model(base: NeuralProcess) -> None:

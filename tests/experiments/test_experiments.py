@@ -114,7 +114,9 @@ def task_for(model: NeuralProcess) -> Task:
     if model.fixed_inputs is not None:
         sides = [side if math.isfinite(sum(side)) else (0.0, 0.0) for side in model.fixed_inputs.domain]
         x = x + torch.tensor(sides, dtype=torch.float64).mean(dim=1)
-    return Task(x[:, :20], torch.randn(3, 20, model.dim_y, generator=generator), x[:, 20:])
+    y, known = (torch.randn(3, 50, dim, generator=generator) for dim in (model.dim_y, model.dim_covariates))
+    covariates = known.split([20, 30], dim=1) if model.dim_covariates else (None, None)
+    return Task(x[:, :20], y[:, :20], x[:, 20:], None, None, None, *covariates)
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if not name.endswith("none")])

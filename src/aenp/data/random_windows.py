@@ -1,5 +1,6 @@
 """Random fields in the units in which `aenp.fit` poses its tasks: what its networks are trained on before any data."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +15,25 @@ from aenp.task import Task
 PATCH, STATIONS, MOST_STATIONS = 32, 128, 512
 "Cells along a side of a patch; stations in a window of side 2, and in the largest window."
 LAWS = RandomFields(lengthscale=(0.1, 4.0))
+COVARIATES = RandomFields(lengthscale=(0.03, 1.0), trend=0.3)
+"Laws of the fields that covariates are made of."
+
+
+class Effect(NamedTuple):
+    """A covariate, a field of its own like a topography, and the values' slope in it."""
+
+    law: Field
+    skew: float
+    "From 0, Normal, to 1, log-normal: heights have long tails."
+    spread: float
+    offset: float
+    slope: float
+
+    def draw(self, rng: np.random.Generator, places: Float[np.ndarray, "points 2"]) -> Float[np.ndarray, " points"]:
+        """The covariate at these places: of one such field, (e^{s z} − E) / D with the mean E and the deviation D."""
+        z, square = self.law.draw(rng, torch.from_numpy(places)).numpy(), self.skew**2
+        scaled = (np.exp(self.skew * z - square / 2) - 1) / math.sqrt(math.expm1(square))
+        return self.offset + self.spread * scaled
 
 
 class Window(NamedTuple):
@@ -46,6 +66,7 @@ class RandomWindows:
         amplitude: smallest and largest factor of the values, log-uniform.
         num_targets: number of targets.
         share: largest share of the stations in a window that is context.
+        covariate: whether points have a covariate, with which values change linearly; in one task of five, not at all.
 
     Example:
         >>> from aenp.data import RandomWindows
@@ -59,6 +80,7 @@ class RandomWindows:
     amplitude: tuple[float, float] = (0.1, 1.0)
     num_targets: int = 128
     share: float = 1 / 3
+    covariate: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -68,15 +90,33 @@ class RandomWindows:
         """Batch number `index` of the stream `seed`, a function of these arguments alone; its windows are alike."""
         rng = np.random.default_rng((seed, index))
         window = self.window(rng)
-        return Task.stack(
-            self.task(rng, self.laws.field(rng), log_uniform(rng, *self.amplitude), window) for _ in range(batch_size)
+        return Task.stack(self.task(rng, *self.law(rng), window) for _ in range(batch_size))
+
+    def law(self, rng: np.random.Generator) -> tuple[Field, float, Effect | None]:
+        """A random field's law, its amplitude, and the effect of the covariate, if there is one."""
+        field, amplitude = self.laws.field(rng), log_uniform(rng, *self.amplitude)
+        return field, amplitude, self.effect(rng) if self.covariate else None
+
+    def effect(self, rng: np.random.Generator) -> Effect:
+        """A random covariate's law and effect."""
+        return Effect(
+            law=COVARIATES.field(rng),
+            skew=rng.uniform(0.01, 1.0),
+            spread=log_uniform(rng, 0.3, 1.5),
+            offset=rng.normal(0, 0.5),
+            slope=0.0 if rng.random() < 0.2 else rng.normal() * log_uniform(rng, 0.2, 4.0),
         )
 
-    def task(self, rng: np.random.Generator, field: Field, amplitude: float, window: Window) -> Task:
-        """One task with a field of this law, whose values are multiplied by the amplitude."""
+    def task(
+        self, rng: np.random.Generator, field: Field, amplitude: float, effect: Effect | None, window: Window
+    ) -> Task:
+        """One task with a field of this law, and perhaps a covariate's effect, multiplied by the amplitude."""
         places = window.places(rng, self.num_targets)
-        y = amplitude * field.draw(rng, torch.from_numpy(places)).float().unsqueeze(-1)
-        return split(window.side / 2 * places, y.numpy(), window.seen)
+        y, covariates = field.draw(rng, torch.from_numpy(places)).float().numpy(), None
+        if effect is not None:
+            covariates = effect.draw(rng, places).astype(np.float32)[:, None]
+            y = y + effect.slope * covariates[:, 0]
+        return split(window.side / 2 * places, amplitude * y[:, None], window.seen, covariates=covariates)
 
     def window(self, rng: np.random.Generator) -> Window:
         """A patch or a window of stations."""

@@ -210,7 +210,7 @@ def fit_in(
     if resume:
         start = recorded(out, asdict(options), None if former is None else former.start)
     else:
-        start = None if options.start == "nothing" else start_at_base(process)
+        start = None if options.start == "nothing" else start_at_base(process, bool(own.frame.covariates))
         if start is None and options.start != "nothing":
             _tell_of_nothing(options)
         if not (Path(out) / CHECKPOINT).exists():  # that of another run, which `train` refuses to overwrite

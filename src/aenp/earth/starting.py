@@ -17,15 +17,21 @@ RUN = "run.json"
 
 
 @torch.no_grad()
-def start_at_base(process: NeuralProcess) -> str | None:
+def start_at_base(process: NeuralProcess, covariates: bool = False) -> str | None:
     """Gives a fresh network the weights of its family's shipped base model, and returns that model's name.
 
-    Further inputs of the network, such as covariates or fixed inputs, have no effect yet, so that it predicts what the
-    base model does; a third dimension of x is seen through the network's own frequencies, with which points that are
-    equal in it are seen as by the base model. Where no base model suits the network, it stays as it is: None.
+    Further inputs of the network, such as fixed inputs, have no effect yet, so that it predicts what the base model
+    does; a third dimension of x is seen through the network's own frequencies, with which points that are equal in it
+    are seen as by the base model. Where no base model suits the network, it stays as it is: None.
+
+    Args:
+        process: the network.
+        covariates: whether the first of the network's covariates is a quantity such as elevation, which the base model
+            is to be one with a covariate for, if there is one.
     """
-    name = f"base/{process.family}-exact"
-    if name not in shipped("base") or process.symmetry == "none":
+    names = [f"base-covariate/{process.family}-exact"] * covariates + [f"base/{process.family}-exact"]
+    name = next((name for name in names if name in shipped(name.split("/")[0])), None)
+    if name is None or process.symmetry == "none":
         return None
     base = pretrained(name)
     own, weights = process.state_dict(), base.state_dict()
@@ -38,7 +44,7 @@ def start_at_base(process: NeuralProcess) -> str | None:
         own[key][tuple(map(slice, weight.shape))] = weight
     if process.fixed_inputs is not None:
         process.fixed_inputs.start_at_zero()
-    embed_covariates = getattr(process, "embed_covariates", None)
+    embed_covariates = None if base.dim_covariates else getattr(process, "embed_covariates", None)
     for parameter in () if embed_covariates is None else embed_covariates[-1].parameters():
         parameter.zero_()
     return name
