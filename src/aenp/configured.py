@@ -23,7 +23,7 @@ class Configured:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
         # bind_partial: copying calls __new__ without arguments, and errors are left to __init__.
-        signature = _signature(cls)
+        signature = _signature(cls.__init__)
         try:
             bound = signature.bind_partial(self, *args, **kwargs)
         except TypeError:
@@ -42,9 +42,7 @@ class Configured:
         return {"class": _name(type(self)), **{name: _encode(value) for name, value in arguments.items()}}
 
 
-@cache
-def _signature(cls: type) -> inspect.Signature:
-    return inspect.signature(cls.__init__)  # type: ignore[misc]
+_signature = cache(inspect.signature)
 
 
 def _name(cls: type) -> str:

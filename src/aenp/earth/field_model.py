@@ -176,8 +176,7 @@ class FieldModel(Configured, nn.Module):
                 f"{where} has no observations near the times of {describe(target)}, which a model with a "
                 "window of time needs; give some, or predict other times"
             )
-        labels = outputs.get("samples")
-        samples = 0 if labels is None else len(labels)
+        samples = 0 if (labels := outputs.get("samples")) is None else len(labels)
         misses = self.frame.misses(samples, seed) if samples else None
         predictor = self._predictor(outputs, misses)
         contexts = [
@@ -207,7 +206,7 @@ class FieldModel(Configured, nn.Module):
             )
         axes = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
         inside = xr.apply_ufunc(self._inside, *axes, dask="parallelized", output_dtypes=[bool])
-        result = xr.Dataset(predictor.variables(arrays) | {"in_domain": inside}).assign_coords(places.labels)
+        result = predictor.dataset(arrays, inside, places.labels)
         return self._described(result).assign_attrs(note | self._unobserved(observed))
 
     def validate(
