@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from functools import cache
 from typing import Any, ClassVar
 
 import aenp
@@ -22,7 +23,7 @@ class Configured:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
         # bind_partial: copying calls __new__ without arguments, and errors are left to __init__.
-        signature = inspect.signature(cls.__init__)
+        signature = _signature(cls.__init__)
         try:
             bound = signature.bind_partial(self, *args, **kwargs)
         except TypeError:
@@ -39,6 +40,9 @@ class Configured:
         """The class's name and the arguments it was built with, as JSON values."""
         arguments = self.arguments | {name: getattr(self, name) for name in self.mutable}
         return {"class": _name(type(self)), **{name: _encode(value) for name, value in arguments.items()}}
+
+
+_signature = cache(inspect.signature)
 
 
 def _name(cls: type) -> str:

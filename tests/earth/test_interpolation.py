@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import aenp
+from aenp.earth import points
 from aenp.earth.interpolation import arc, doubts
 from aenp.models.krigingnp import is_constant
 
@@ -191,3 +192,10 @@ def test_elevations_do_not_tell_places_apart() -> None:
     )
     plain = aenp.interpolate(twice, "41,49,1,9,2")
     xr.testing.assert_allclose(aenp.interpolate(twice.assign(elevation=np.arange(25.0)), "41,49,1,9,2"), plain)
+
+
+def test_observations_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, tables = points.check_columns, []
+    monkeypatch.setattr(points, "check_columns", lambda table, where: (tables.append(table), read(table, where)))
+    aenp.interpolate(stations(10), "42,48,2,8,3")
+    assert len(tables) == 1

@@ -25,7 +25,7 @@ from aenp.earth.frame import Frame
 from aenp.earth.gridded import FieldLike
 from aenp.earth.nodes import Nodes, nodes_for
 from aenp.earth.observations import columns_of, observations_in
-from aenp.earth.places import Places, PlacesLike, chunked, open_places
+from aenp.earth.places import Places, PlacesLike, broadcast, chunked, open_places
 from aenp.earth.points import PointsLike
 from aenp.earth.prediction import Outputs, Predictor, outputs_of
 from aenp.earth.reference import Misses
@@ -147,12 +147,22 @@ class FieldModel(Configured, nn.Module):
             covariates: fields or files of the model's covariates, from which it takes those that context or target do
                 not have as a column or coordinate of the same name.
         """
-        given = np.asarray(quantiles)
-        if given.ndim != 1 or not all((given > 0) & (given < 1)) or len(np.unique(given)) < len(given):
-            raise ValueError(f"quantiles must be a list of different probabilities between 0 and 1; got {quantiles}")
-        if samples < 0:
-            raise ValueError(f"samples must not be negative; got {samples}")
-        observed = self.observed(context, variable, elevation, covariates)
+        outputs = outputs_of(self.process, quantiles, samples)
+        observed, where = self.observed(context, variable, elevation, covariates), describe(context)
+        return self.predict_observed(observed, where, target, outputs, elevation, progress, seed, covariates)
+
+    def predict_observed(
+        self,
+        observed: pd.DataFrame,
+        where: str,
+        target: PlacesLike,
+        outputs: Outputs,
+        elevation: FieldLike | None = None,
+        progress: bool = False,
+        seed: int = 0,
+        covariates: Sequence[FieldLike] = (),
+    ) -> xr.Dataset:
+        """The prediction of these outputs, given the observations as `observed` returns them, read from `where`."""
         places = self.places(target, observed, elevation, covariates)
         x = {name: axis.x(places.coordinates[name].values) for name, axis in self.frame.axes.items()}
         for name, values in x.items():
@@ -163,18 +173,19 @@ class FieldModel(Configured, nn.Module):
         times, tables = places.times_apart(observed, self.frame.reach)
         if all(table is None for table in tables):
             raise ValueError(
-                f"{describe(context)} has no observations near the times of {describe(target)}, which a model with a "
+                f"{where} has no observations near the times of {describe(target)}, which a model with a "
                 "window of time needs; give some, or predict other times"
             )
+        samples = 0 if (labels := outputs.get("samples")) is None else len(labels)
         misses = self.frame.misses(samples, seed) if samples else None
-        predictor = self._predictor(outputs_of(self.process, quantiles, samples), misses)
+        predictor = self._predictor(outputs, misses)
         contexts = [
             None if table is None else predictor.context(table, self._at_time(corners, times, number), nodes)
             for number, table in enumerate(tables)
         ]
         if samples:
             contexts = sampled(predictor, contexts, times, places, nodes, samples, seed)
-        arguments = [chunked(each, places.chunks) for each in xr.broadcast(*places.coordinates.values())]
+        arguments = [chunked(each, places.chunks) for each in broadcast(*places.coordinates.values())]
         lazy = any(argument.chunks is not None for argument in arguments)
         fixed_inputs = self.process.fixed_inputs
         with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
@@ -193,10 +204,10 @@ class FieldModel(Configured, nn.Module):
                 dask="parallelized",
                 output_dtypes=[float] * predictor.count,
             )
-        result = predictor.dataset(arrays)
-        where = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
-        result["in_domain"] = xr.apply_ufunc(self._inside, *where, dask="parallelized", output_dtypes=[bool])
-        return self._described(result.assign_coords(places.labels)).assign_attrs(note | self._unobserved(observed))
+        axes = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
+        inside = xr.apply_ufunc(self._inside, *axes, dask="parallelized", output_dtypes=[bool])
+        result = predictor.dataset(arrays, inside, places.labels)
+        return self._described(result).assign_attrs(note | self._unobserved(observed))
 
     def validate(
         self,

@@ -14,6 +14,7 @@ from aenp.earth.field_model import FieldModel
 from aenp.earth.frame import Axis, Frame, Variable
 from aenp.earth.places import PlacesLike
 from aenp.earth.points import PointsLike, each_once, open_points
+from aenp.earth.prediction import outputs_of
 from aenp.earth.sources import describe
 from aenp.models.krigingnp import is_constant, scale_of
 from aenp.shipped import base_model
@@ -66,13 +67,18 @@ def interpolate(
     for doubt in doubts(observed):
         warnings.warn(doubt, stacklevel=2)
     model = around(observed)
-    where = grid_over(model.frame) if target is None else target
-    result = model.predict(observed, where, "value", None, progress, quantiles, samples, seed)
-    return result.drop_vars(["equivariant_mean", "local_effect"])
+    outputs = outputs_of(model.process, quantiles, samples, parts=False)
+    places = grid_over(model.frame) if target is None else target
+    return model.predict_observed(observed, describe(context), places, outputs, progress=progress, seed=seed)
 
 
 def around(observed: pd.DataFrame) -> FieldModel:
     """The base model in the units of observations as `open_points` returns them, and in degrees of equal length."""
+    return FieldModel(base_model(), frame_of(observed)).eval()
+
+
+def frame_of(observed: pd.DataFrame) -> Frame:
+    """The frame of the base model around these observations."""
     latitude, longitude, values = (observed[name].to_numpy(float) for name in ("latitude", "longitude", "value"))
     west, east = arc(longitude)
     south, north = float(latitude.min()), float(latitude.max())
@@ -81,7 +87,7 @@ def around(observed: pd.DataFrame) -> FieldModel:
     axes.append(Axis("longitude", 1 / length, (west + east) / 2, west, east))
     name, units, long_name = (observed.attrs.get(key) or "" for key in ("name", "units", "long_name"))
     value = Variable(name or "value", float(values.mean()), scale_of(observed["value"].to_numpy()), units, long_name)
-    return FieldModel(base_model(), Frame(axes, [value])).eval()
+    return Frame(axes, [value])
 
 
 def arc(longitude: Float[ndarray, " points"]) -> tuple[float, float]:
@@ -129,7 +135,7 @@ def _doubts_at_one_time(table: pd.DataFrame) -> Iterator[str]:
     if len(table) < FEWEST:
         yield f"there are {len(table)} observations, and the base model was trained on {FEWEST} or more, {advice}"
         return
-    frame = around(table).frame
+    frame = frame_of(table)
     x = frame.x({name: table[name].to_numpy() for name in frame.axes})
     x, y = x - x.mean(axis=0), table["value"].to_numpy(float)
     length, width = np.linalg.svd(x, compute_uv=False)

@@ -224,7 +224,7 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
         for kind, values in own.items()
         if kind != "time"
     }
-    latitude, longitude = xr.broadcast(own["latitude"], own["longitude"])
+    latitude, longitude = broadcast(own["latitude"], own["longitude"])
     if not np.isfinite(latitude.values + longitude.values).any():
         raise ValueError(f"{where} has no place to predict at: its latitude or longitude is empty")
     check_degrees(latitude.values, longitude.values, where)
@@ -291,6 +291,11 @@ def _times(
             "observations of the target's times, or a target without times"
         )
     return own if own.ndim == 0 or set(own.dims) & set(latitude.dims) else own[shared]
+
+
+def broadcast(*coordinates: xr.DataArray) -> tuple[xr.DataArray, ...]:
+    """Coordinates of one target, each along the dimensions of all."""
+    return coordinates if len({each.dims for each in coordinates}) == 1 else xr.broadcast(*coordinates)
 
 
 def chunked(values: xr.DataArray, chunks: Mapping[Any, tuple[int, ...]]) -> xr.DataArray:

@@ -78,23 +78,26 @@ def open_points(
     if period is not None and "time" not in table:
         raise ValueError(f"{where} has no dates, so `period` cannot be used; leave it out")
     beside = ("elevation", *further)
-    for name in (name for name in table if name != "time"):
-        known = without_fills(xr.DataArray(table[name].to_numpy()), f"{name}s of {where}", DEGREES.get(name, 0.0))
-        table = table.assign(**{name: known.values})
-    if undated := int((table["time"].isna() & table["value"].notna()).sum()) if "time" in table else 0:
+    columns = {str(name): table[name].to_numpy() for name in table}
+    for name in (name for name in columns if name != "time"):
+        each = xr.DataArray(columns[name])
+        columns[name] = without_fills(each, f"{name}s of {where}", DEGREES.get(name, 0.0)).values
+    if undated := int((pd.isna(columns["time"]) & pd.notna(columns["value"])).sum()) if "time" in columns else 0:
         warnings.warn(f"{where}: {undated} values have no time and are left out", stacklevel=2)
-    table = table.dropna(subset=[name for name in table if name not in beside])
-    if table.empty:
-        needed = ", a place and a time" if "time" in table else " and a place"
+    known = np.logical_and.reduce([pd.notna(values) for name, values in columns.items() if name not in beside])
+    if not known.any():
+        needed = ", a place and a time" if "time" in columns else " and a place"
         raise NoValues(f"{where} has no rows with a value of {table.attrs['name']}{needed}")
-    check_degrees(table["latitude"].to_numpy(), table["longitude"].to_numpy(), where)
-    chosen = table.assign(longitude=wrap(table["longitude"], region))
-    for name in ("time", "latitude", "longitude"):
-        if name in chosen:
-            chosen = chosen[inside(name, chosen[name].to_numpy(), region, period)]
-    if chosen.empty:
-        raise no_data(where, region, period, {name: table[name] for name in table if name not in (*beside, "value")})
-    once = each_once(chosen.reset_index(drop=True), where)
+    columns = {name: values[known] for name, values in columns.items()}
+    places = {name: columns[name] for name in COLUMNS[:3] if name in columns}
+    check_degrees(places["latitude"], places["longitude"], where)
+    columns["longitude"] = wrap(places["longitude"], region)
+    keep = np.logical_and.reduce([inside(name, columns[name], region, period) for name in places])
+    if not keep.any():
+        raise no_data(where, region, period, places)
+    chosen = pd.DataFrame({name: values[keep] for name, values in columns.items()})
+    chosen.attrs = table.attrs
+    once = each_once(chosen, where)
     once.attrs |= {READ_FROM: file} if (file := origin(source)) else {}
     return once
 
@@ -292,6 +295,8 @@ def _value(
 
 def numbers_in(column: pd.Series, where: str) -> pd.Series:
     """The column, all of it numbers or missing."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
+        return column
     numbers = pd.to_numeric(column, errors="coerce")
     wrong = column[numbers.isna() & column.notna()]
     if len(wrong):

@@ -286,8 +286,10 @@ class Predictor:
             values["samples"] = drawn if self.spread == 1 else mean + self.spread * (drawn - mean)
         return values
 
-    def dataset(self, arrays: Sequence[xr.DataArray]) -> xr.Dataset:
-        """The arrays, in the order of `_values`, as variables with CF metadata."""
+    def dataset(
+        self, arrays: Sequence[xr.DataArray], inside: xr.DataArray, known: Mapping[str, xr.DataArray]
+    ) -> xr.Dataset:
+        """The arrays, in the order of `_values`, with CF metadata, `in_domain` and what is known of the places."""
         remaining, found = iter(arrays), {}
         for variable in self.frame.variables:
             for key, labels in self.outputs.items():
@@ -297,13 +299,21 @@ class Predictor:
                 description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
                 units = "1" if key == "probability_of_zero" else variable.units
                 found[name] = values.rename(name).assign_attrs(long_name=description, units=units)
-        return xr.Dataset(found)
+        found["in_domain"] = inside
+        own = {name: values for each in found.values() for name, values in each.coords.items()} | dict(known)
+        # All lie on the same places, so that nothing needs to be aligned.
+        return xr.Dataset(*({name: values.variable for name, values in each.items()} for each in (found, own)))
 
 
-def outputs_of(process: NeuralProcess, quantiles: Sequence[float], samples: int) -> Outputs:
-    """What is predicted; a model without symmetry has no equivariant part."""
+def outputs_of(process: NeuralProcess, quantiles: Sequence[float], samples: int, parts: bool = True) -> Outputs:
+    """What is predicted, with the equivariant part and the rest if `parts`; a model without symmetry has neither."""
+    given = np.asarray(quantiles)
+    if given.ndim != 1 or not all((given > 0) & (given < 1)) or len(np.unique(given)) < len(given):
+        raise ValueError(f"quantiles must be a list of different probabilities between 0 and 1; got {quantiles}")
+    if samples < 0:
+        raise ValueError(f"samples must not be negative; got {samples}")
     outputs: Outputs = {"mean": None, "std": None}
-    if process.symmetry != "none":
+    if parts and process.symmetry != "none":
         outputs |= {"equivariant_mean": None, "local_effect": None}
     if isinstance(process.likelihood, NonNegative):
         outputs["probability_of_zero"] = None

@@ -197,9 +197,8 @@ def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
     dataset = dataset.set_coords([name for name in found if name is not None])
     names = (find(dataset.coords, kind) for kind in ("latitude", "longitude"))
     angles = [dataset[name] for name in names if name and str(dataset[name].attrs.get("units")).startswith("rad")]
-    return dataset.assign_coords(
-        {each.name: (each.dims, np.rad2deg(each.values), each.attrs | {"units": "degrees"}) for each in angles}
-    )
+    degrees = {each.name: (each.dims, np.rad2deg(each.values), each.attrs | {"units": "degrees"}) for each in angles}
+    return dataset.assign_coords(degrees) if degrees else dataset
 
 
 def _lacks(dataset: xr.Dataset, kind: str) -> bool:
@@ -336,4 +335,7 @@ def without_fills(values: xr.DataArray, where: str, possible: float = 0.0) -> xr
 
 
 def _ends(values: xr.DataArray) -> tuple[float, float]:
-    return (float(values.min()), float(values.max())) if values.size else (np.nan, np.nan)
+    """The smallest and the largest value that is not NaN."""
+    if not values.size:
+        return np.nan, np.nan
+    return float(np.fmin.reduce(values.values, axis=None)), float(np.fmax.reduce(values.values, axis=None))
