@@ -114,7 +114,7 @@ INLINE int nearest_predecessors(int64_t own, int64_t n, int64_t dim, const doubl
 
 /* Vecchia's likelihoods as nn/vecchia.py defines them, of points that are in the order of their key.
 
-points: batch × width × n, the width being a value, dim coordinates, one, and covariates; references: count × (smoothness,
+points: batch × width × n, of a value, dim coordinates, one, and covariates; references: count × (smoothness,
 lengthscale, nugget, number of its stretch, trend); stretches: each dim × dim; results: batch × count. */
 EXPORT void profile(int64_t batch, int64_t n, int64_t dim, int64_t width, int64_t most_rows, int64_t count,
                     const double *references, const double *stretches, const double *points, const double *key,
@@ -158,7 +158,10 @@ EXPORT void profile(int64_t batch, int64_t n, int64_t dim, int64_t width, int64_
                 if (now[0] != before[0] || now[1] != before[1] || now[3] != before[3] || now[4] != before[4]) {
                     memset(cov, 0, sizeof cov);
                     add_matern(now[0], now[1], 1, (double *)distance, (double *)cov, PAIRS * LANES);
-                    EACH_PAIR cov[pair] = cov[pair] * known[dim + 1][j] * known[dim + 1][k] + constant[pair] + now[4] * linear[pair];
+                    EACH_PAIR {
+                        cov[pair] *= known[dim + 1][j] * known[dim + 1][k];
+                        cov[pair] += constant[pair] + now[4] * linear[pair];
+                    }
                 }
                 EACH_PAIR {
                     lanes left = cov[pair];
