@@ -30,7 +30,7 @@ weights: .venv/installed  # with DATA=DIR, as docs/era5.md describes it, the tem
 	$(BIN)/aenp data smoke --num 6000 --out smoke.zarr
 	$(BIN)/python -m aenp.experiments.shipping $(if $(DATA),--data $(DATA))
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt src/aenp/nn/kernels.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[all]'
 	touch .venv/installed

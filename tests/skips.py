@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does", "needs Chromium"}
+EXPECTED_SKIPS = {"needs a GPU", "needs Linux", "limits memory as Linux does", "needs Chromium", "needs a C compiler"}
 "Why a test may be skipped where CI is set: the machine lacks what is tested."
 
 

@@ -43,8 +43,9 @@ COMMANDS = {
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout in which nothing is installed."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "src/aenp/nn/kernels.c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 

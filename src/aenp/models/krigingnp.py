@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from aenp.likelihoods import Likelihood, NormalMixture
+from aenp.nn import compiled
 from aenp.nn.cells import cells, where_they_count
 from aenp.nn.matern import SMOOTHNESS, matern
 from aenp.nn.mlp import MLP
@@ -65,6 +66,8 @@ class Kernels(NamedTuple):
         drift2: Float[Tensor, "batch m regressors"],
     ) -> Float[Tensor, "batch components n m"]:
         """The covariance of the field between two sets of points, without nugget."""
+        if compiled.usable(x1):
+            return self._compiled(x1, drift1, x2, drift2)
         moved1, moved2 = (x.unsqueeze(1) @ self.stretch for x in (x1, x2))
         weighted = drift1.unsqueeze(1) * self.drift.unsqueeze(2)
         rows = max(1, BLOCK // (x2.shape[1] * self.nugget.numel()))
@@ -76,6 +79,8 @@ class Kernels(NamedTuple):
         self, x: Float[Tensor, "batch n dim_x"], drift: Float[Tensor, "batch n regressors"]
     ) -> Float[Tensor, "batch components n n"]:
         """The same of one set of points; what a factor does not read, above the diagonal, may be missing."""
+        if compiled.usable(x):
+            return self._compiled(x, drift, x, drift, triangle=True)
         count = x.shape[1]
         rows = max(1, BLOCK // (count * self.nugget.numel()))
         if rows >= count or torch.is_grad_enabled():  # the gradient of each block would be a copy of everything
@@ -87,6 +92,20 @@ class Kernels(NamedTuple):
             these, until = slice(start, start + rows), slice(start + rows)
             part = self._covariance(moved[:, :, these], weighted[:, :, these], moved[:, :, until], drift[:, :, until])
             cov[:, :, these, until] = part
+        return cov
+
+    def _compiled(
+        self,
+        x1: Float[Tensor, "batch n dim_x"],
+        drift1: Float[Tensor, "batch n regressors"],
+        x2: Float[Tensor, "batch m dim_x"],
+        drift2: Float[Tensor, "batch m regressors"],
+        triangle: bool = False,
+    ) -> Float[Tensor, "batch components n m"]:
+        """The same in less time, but without gradients; of a triangle not what is above the diagonal."""
+        cov = (drift1.unsqueeze(1) * self.drift.unsqueeze(2)) @ drift2.unsqueeze(1).mT
+        moved1, moved2 = (x.unsqueeze(1) @ self.stretch for x in (x1, x2))
+        compiled.add_covariances(cov, moved1, moved2, SMOOTHNESS, self.variance, self.lengthscale, triangle)
         return cov
 
     def _covariance(
@@ -294,8 +313,7 @@ class KrigingNP(NeuralProcess):
             x, y, mask = take(x, some), y.take_along_dim(some, 1), mask.take_along_dim(some, 1)
             covariates = None if covariates is None else take(covariates, some)
         unit = spacing(x, mask)
-        with torch.no_grad():
-            logliks, scales = profile(x / unit[:, None, None], y, mask, covariates)
+        logliks, scales = profile(x / unit[:, None, None], y, mask, covariates)
         count, best = mask.sum(dim=1, keepdim=True), logliks.amax(dim=1, keepdim=True)
         weights = (count.clamp(max=SHARP) * logliks).softmax(dim=1)
         features = [

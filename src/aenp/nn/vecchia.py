@@ -13,6 +13,7 @@ from numpy import ndarray
 from scipy.linalg import expm
 from torch import Tensor
 
+from aenp.nn import compiled
 from aenp.nn.matern import matern
 
 STRETCH = math.log(2.0)
@@ -55,9 +56,15 @@ def references(dim_x: int) -> list[Reference]:
 
 
 @cache
+def _numbers(dim_x: int) -> Float[ndarray, "references 5"]:
+    """The references as rows of numbers."""
+    return np.array(references(dim_x), dtype=float)
+
+
+@cache
 def logarithms(dim_x: int) -> Float[ndarray, "references 2"]:
     """Of the references' lengthscales and nuggets."""
-    return np.log([[each.lengthscale, each.nugget] for each in references(dim_x)])
+    return np.log(_numbers(dim_x)[:, 1:3])
 
 
 @cache
@@ -86,11 +93,18 @@ def spacing(x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch po
 
     At least a fiftieth of the distance that as many evenly spread points would have, and that if there is one point.
     """
-    itself = x.new_full((x.shape[1],), torch.inf).diag()
-    nearest = (distances(x, x) + itself + torch.where(mask, 0.0, torch.inf).unsqueeze(1)).amin(dim=2)
+    nearest = (compiled.nearest_distances if compiled.usable(x) else _nearest_distances)(x, mask)
     median = torch.where(mask & (nearest < torch.inf), nearest, torch.nan).nanmedian(dim=1).values
     even = mask.sum(dim=1).clamp(min=1) ** (-1 / x.shape[2])
     return torch.where(median.isnan(), even, torch.maximum(median, even / 50))
+
+
+def _nearest_distances(
+    x: Float[Tensor, "batch points dim_x"], mask: Bool[Tensor, "batch points"]
+) -> Float[Tensor, "batch points"]:
+    """Of each point to the nearest other that counts, infinite where there is none."""
+    itself = x.new_full((x.shape[1],), torch.inf).diag()
+    return (distances(x, x) + itself + torch.where(mask, 0.0, torch.inf).unsqueeze(1)).amin(dim=2)
 
 
 def profile(
@@ -101,24 +115,32 @@ def profile(
 ) -> tuple[Float[Tensor, "batch references"], Float[Tensor, "batch references"]]:
     """The mean log-likelihood of a point under each reference at its best variance, and the logarithm of that variance.
 
+    These have no gradients.
+
     Args:
         x: places relative to their mean, in units of their spacing.
         y: values relative to their mean.
         mask: which points count.
         covariates: regressors with coefficients of variance one.
     """
-    key, numbers = order(x, y, mask).sort(dim=1)
-    each_point = [y.unsqueeze(-1), x, torch.ones_like(y).unsqueeze(-1), *([] if covariates is None else [covariates])]
-    points = take(torch.cat(each_point, dim=2), numbers)
-    near, valid = _nearest_predecessors(points[..., 1 : 1 + x.shape[2]], points[..., 0], key, mask.sum(dim=1))
-    known, own = _at(points, near) * valid, valid[-1]  # zero for a neighbour that there is not
-    extent = (x.square().sum(dim=(1, 2)) / (mask.sum(dim=1) * x.shape[2]).clamp(min=1)).clamp(min=1e-12)
-    nugget = torch.from_numpy(_bank(x.shape[2], len(near)).nugget).to(x)
-    variance, error = _conditional(_covariances(known[1:], x.shape[2], extent), known[:1], nugget)
-    count = own.sum(dim=1).clamp(min=1)
-    scales = ((error.square() / variance).sum(dim=-1) / count).clamp(min=1e-8).log()
-    logliks = -(scales + (variance.log() * own).sum(dim=-1) / count) / 2
-    return logliks.T, scales.T
+    in_c, dim_x, count = compiled.usable(x), x.shape[2], mask.sum(dim=1)
+    with torch.no_grad():
+        key, numbers = order(x, y, mask).sort(dim=1)
+        each = [y.unsqueeze(-1), x, torch.ones_like(y).unsqueeze(-1), *([] if covariates is None else [covariates])]
+        points = take(torch.cat(each, dim=2), numbers)
+        y, places = points[..., 0], points[..., 1 : 1 + dim_x]
+        lift = APART * y.tanh() - places @ x.new_tensor(TILT[:dim_x])
+        extent = (x.square().sum(dim=(1, 2)) / (count * dim_x).clamp(min=1)).clamp(min=1e-12)
+        if in_c:
+            return compiled.profile(points, key, lift, count, extent, ROWS, _numbers(dim_x), _stretches(dim_x))
+        near, valid = _nearest_predecessors(places, key, lift, count)
+        known, own = _at(points, near) * valid, valid[-1]  # zero for a neighbour that there is not
+        nugget = torch.from_numpy(_bank(dim_x, len(near)).nugget).to(x)
+        variance, error = _conditional(_covariances(known[1:], dim_x, extent), known[:1], nugget)
+        count = own.sum(dim=1).clamp(min=1)
+        scales = ((error.square() / variance).sum(dim=-1) / count).clamp(min=1e-8).log()
+        logliks = -(scales + (variance.log() * own).sum(dim=-1) / count) / 2
+        return logliks.T, scales.T
 
 
 def _covariances(
@@ -195,21 +217,20 @@ def take(values: Float[Tensor, "batch points dim"], near: Int[Tensor, "batch *nu
 
 def _nearest_predecessors(
     x: Float[Tensor, "batch points dim_x"],
-    y: Float[Tensor, "batch points"],
     key: Float[Tensor, "batch points"],
+    lift: Float[Tensor, "batch points"],
     count: Int[Tensor, " batch"],
 ) -> tuple[Int[Tensor, "family batch rows"], Bool[Tensor, "family batch rows"]]:
     """For some of the points, which are in the order of `key`, the numbers of their nearest predecessors and their own.
 
-    The second tensor says which of them there are.
+    `lift` is added to the distance of each. The second tensor says which of them there are.
     """
     count, rank = count.unsqueeze(1), torch.arange(min(ROWS, x.shape[1]), device=x.device).expand(len(x), -1)
     rows, own = x, key
     if x.shape[1] > ROWS:
         rank = torch.where(count <= ROWS, rank, ((rank + 0.5) * count / ROWS).long())
         rows, own = take(x, rank), key.gather(1, rank)
-    tilted = APART * y.tanh() - x @ x.new_tensor(TILT[: x.shape[2]])
-    distance = distances(rows, x).add_(tilted.unsqueeze(1))
+    distance = distances(rows, x).add_(lift.unsqueeze(1))
     distance.masked_fill_(key.unsqueeze(1) >= own.unsqueeze(2), torch.inf)
     near, exists = distance.topk(min(NEIGHBOURS, x.shape[1]), dim=2, largest=False), (rank < count).unsqueeze(-1)
     valid = torch.cat([(near.values < torch.inf) & exists, exists], dim=2)
