@@ -18,7 +18,7 @@ LEVELS = 20
 UNDIVIDED = 4
 "A level whose boxes, with a corner near the origin, are never small beside the distance of their points."
 SIZE = 0.75
-"The largest half diagonal of a cell, relative to the radius of the ball in which it has all points."
+"The largest half diagonal of a cell, relative to the radius of the ball with half as many points as it has."
 SOME, CLOSE = 512, 50
 "Number of points that tell the distance between neighbours, and how much closer than even these may be."
 LEAST_PHASE = 1e-9
@@ -77,11 +77,9 @@ def cells(
     steps = dim * (LEVELS + max(UNDIVIDED, math.ceil(farthest.log2())))
     for step in range(steps, -1, -1):
         half = extent * 2.0 ** ((step + torch.arange(dim)) // dim - LEVELS).to(points)
-        apart = (distances(some, points).mul_(thinned) for some in boxes.split(rows))
-        radii, near = map(
-            torch.cat, zip(*(each.topk(count, largest=False, sorted=False) for each in apart), strict=True)
-        )
-        small = (half.norm() <= SIZE * radii.amax(dim=1)) | (step == 0)
+        apart = (distances(some, points) for some in boxes.split(rows))
+        radii, near = map(torch.cat, zip(*(_of_box(each, thinned, count) for each in apart), strict=True))
+        small = (half.norm() <= SIZE * radii) | (step == 0)
         for number in small.nonzero()[:, 0]:
             here = members[which == number]
             inside = 1 - ((places[here] - boxes[number]) / half).square()
@@ -97,6 +95,14 @@ def cells(
         boxes[:, axis] += half[axis] * (numbers % 2 - 0.5).to(points)
 
 
+def _of_box(
+    apart: Float[Tensor, "boxes points"], thinned: Float[Tensor, " points"], count: int
+) -> tuple[Float[Tensor, " boxes"], Int[Tensor, "boxes count"]]:
+    """The radius of the ball around each box that holds half of `count` points, and the points that it is given."""
+    radii = apart.topk(-(-count // 2), largest=False, sorted=False).values.amax(dim=1)
+    return radii, apart.mul_(thinned).topk(count, largest=False, sorted=False).indices
+
+
 def _phases(points: Float[Tensor, "points dim_x"], values: Float[Tensor, " points"]) -> Float[Tensor, " points"]:
     """Numbers between 0 and 1, as good as random, with places in units of the median distance to the nearest other.
 
@@ -106,8 +112,8 @@ def _phases(points: Float[Tensor, "points dim_x"], values: Float[Tensor, " point
     every = torch.ones_like(values, dtype=torch.bool)[None]
     even = points.square().sum(dim=1).mean().sqrt() * len(points) ** (-1 / points.shape[1])
     even = torch.where(even > 0, even, 1.0)
-    some = points[order(points[None] / even, values[None], every)[0].topk(min(SOME, len(points)), largest=False).indices]
-    nearest = distances(some, points).topk(min(2, len(points)), largest=False).values[:, -1].median()
+    numbers = order(points[None] / even, values[None], every)[0].topk(min(SOME, len(points)), largest=False).indices
+    nearest = distances(points[numbers], points).topk(min(2, len(points)), largest=False).values[:, -1].median()
     return order(points[None] / torch.maximum(nearest, even / CLOSE), values[None], every)[0]
 
 
