@@ -38,10 +38,10 @@ Written by `python -m benchmarks.heaton DIR`, with `AllSatelliteTemps.RData` and
 {machine}
 
 Temperatures of 105,569 pixels of a satellite's image, 300 × 500 pixels, and a simulated twin of it; those behind clouds
-are predicted. The base model, without any training, kriges each cell of the image from {window} pixels near to it and
-far, for three divisions of the image into cells, whose predictions it mixes. Hidden values are used for the scores
-alone; what it takes from far was chosen on seen pixels held out (`--turned`). Errors in °C; *95 %*, the share of hidden
-values in the 95 % intervals.
+are predicted. The base model, without any training, kriges each cell of the image from the {window} pixels nearest to
+it, for three divisions of the image into cells, whose predictions it mixes. Hidden values are used for the scores
+alone; that mixing helps was seen on pixels held out of the seen ones (`--turned`). Errors in °C; *95 %*, the share of
+hidden values in the 95 % intervals.
 
 {tables}
 """
