@@ -98,7 +98,8 @@ def main(data: Positional[Path], turned: bool = False, out: Path = HERE) -> None
     for name, file in FILES.items():
         pixels = read(data / file)
         found = scores(*(held_out(*pixels) if turned else pixels))
-        rows = [["base model", *(f"{value:.3f}" for value in found.values())]]
+        told = [f"{value:.{2 if metric == 'minutes' else 3}f}" for metric, value in found.items()]
+        rows = [["base model", *told]]
         published = {} if turned else PUBLISHED[name]
         rows += [[f"*{other}*", "", f"{error:.2f}", "", "", ""] for other, error in published.items()]
         tables.append(f"## {name.capitalize()}\n\n{markdown_table(['method', *found], rows)}")

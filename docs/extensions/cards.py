@@ -45,6 +45,14 @@ STARTING = {
     "a patch of 32 × 32 cells or 128 stations in two units. To map observations at once use `aenp.interpolate`.",
 }
 "What differs for the model of `base` at which fits start."
+COVARIATE = {
+    "title": "Random fields in the plane, with a covariate",
+    "data": "Random fields that change linearly with a covariate, a random field too, drawn anew for each task, in "
+    "patches of a grid and windows of stations as `aenp.fit` has them (`aenp.data.RandomWindows`); no observations of "
+    "anything.",
+    "use": "The weights at which `aenp.fit` starts of a `TNP` with covariates starts.",
+}
+"What differs further for the model with a covariate."
 TARGETS = {"era5-2d": "36.5,46.75,6.75,18.25,0.25", "era5-points-2d": "35,60,10,45,0.5"}
 
 ABOUT = {
@@ -116,6 +124,7 @@ ABOUT = {
         "/experiments.md#temperatures-era5-2d-era5-points-2d-era5-4d",
     ),
 }
+ABOUT["base-covariate"] = ABOUT["base"]._replace(**STARTING | COVARIATE)
 SYMMETRIES = {
     "none": "without symmetry: it sees absolute positions only, and is a baseline",
     "exact": "exactly equivariant: it treats all places alike",

@@ -48,7 +48,7 @@ def test_values_change_linearly_with_the_covariate() -> None:
     source, tasks = RandomWindows(num_targets=16, covariate=True), []
     for slope in (0.0, 3.0):
         rng = np.random.default_rng(5)
-        field, _, effect = source.law(rng)
+        field, effect = source.laws.field(rng), source.effect(rng)
         assert effect is not None
         tasks.append(source.task(rng, field, 0.5, effect._replace(slope=slope), Window(False, 2.0, 200)))
     torch.testing.assert_close(tasks[0].context_covariates, tasks[1].context_covariates)
@@ -57,7 +57,8 @@ def test_values_change_linearly_with_the_covariate() -> None:
 
 def test_a_covariate_is_scaled_and_skewed() -> None:
     """Over many fields its mean, deviation and median are those of its law, which is Normal without skew."""
-    effect = RandomWindows().effect(np.random.default_rng(6))
+    effect = RandomWindows(covariate=True).effect(np.random.default_rng(6))
+    assert effect is not None
     law = effect.law._replace(nugget=0.0, trend=np.zeros(5), octave=(0.0, 1.0))
     for skew, median in ((0.01, 1.0), (0.5, 0.559)):
         changed = effect._replace(law=law, skew=skew, spread=2.0, offset=1.0)

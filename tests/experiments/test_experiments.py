@@ -12,6 +12,7 @@ from aenp import Task
 from aenp.evaluation.families import parameter_count
 from aenp.evaluation.metrics import equivariance_error
 from aenp.experiments import experiments, key
+from aenp.experiments.base import Base
 from aenp.experiments.experiment import exact_counterpart, process_of
 from aenp.experiments.runs import RunConfig
 from aenp.process import NeuralProcess
@@ -140,3 +141,9 @@ def test_an_unknown_shipped_model_raises_an_error_that_names_the_known_ones() ->
         aenp.pretrained("gp/none")
     with pytest.raises(ValueError, match="no model 'run' is shipped; `aenp models` lists those that are"):
         find_model("run")
+
+
+def test_test_windows_are_those_that_shipped_scores_are_of() -> None:
+    """The base models' test tasks are drawn as when these were scored."""
+    sums = [stratum.task.yt.abs().sum().item() for stratum in Base().tests(16, 1)["windows as in fit"][:3]]
+    assert sums == pytest.approx([234.9039, 44.0565, 169.7980], rel=1e-4)

@@ -109,14 +109,3 @@ def test_gradients_flow_as_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
         found.append([loss.detach(), *(each.grad for each in model.parameters())])
         monkeypatch.setattr(compiled, "library", None)
     assert all(each is not None and torch.equal(each, other) for each, other in zip(*found, strict=True))
-
-
-def test_the_number_of_threads_does_not_matter() -> None:
-    x, y, mask = points(300, 2)
-    before = torch.get_num_threads()
-    with torch.no_grad():
-        expected = profile(x, y, mask)
-        torch.set_num_threads(3 - min(before, 2))
-        found = profile(x, y, mask)
-        torch.set_num_threads(before)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

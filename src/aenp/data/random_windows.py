@@ -30,7 +30,7 @@ class Effect(NamedTuple):
     slope: float
 
     def draw(self, rng: np.random.Generator, places: Float[np.ndarray, "points 2"]) -> Float[np.ndarray, " points"]:
-        """The covariate at these places: of one such field, (e^{s z} − E) / D with the mean E and the deviation D."""
+        """The covariate at these places: of one such field, (e^{s z} − E) / D, with E and D for a z of variance one."""
         z, square = self.law.draw(rng, torch.from_numpy(places)).numpy(), self.skew**2
         scaled = (np.exp(self.skew * z - square / 2) - 1) / math.sqrt(math.expm1(square))
         return self.offset + self.spread * scaled
@@ -90,15 +90,13 @@ class RandomWindows:
         """Batch number `index` of the stream `seed`, a function of these arguments alone; its windows are alike."""
         rng = np.random.default_rng((seed, index))
         window = self.window(rng)
-        return Task.stack(self.task(rng, *self.law(rng), window) for _ in range(batch_size))
+        laws = ((self.laws.field(rng), log_uniform(rng, *self.amplitude), self.effect(rng)) for _ in range(batch_size))
+        return Task.stack(self.task(rng, *law, window) for law in laws)
 
-    def law(self, rng: np.random.Generator) -> tuple[Field, float, Effect | None]:
-        """A random field's law, its amplitude, and the effect of the covariate, if there is one."""
-        field, amplitude = self.laws.field(rng), log_uniform(rng, *self.amplitude)
-        return field, amplitude, self.effect(rng) if self.covariate else None
-
-    def effect(self, rng: np.random.Generator) -> Effect:
-        """A random covariate's law and effect."""
+    def effect(self, rng: np.random.Generator) -> Effect | None:
+        """A random covariate's law and effect; None without a covariate."""
+        if not self.covariate:
+            return None
         return Effect(
             law=COVARIATES.field(rng),
             skew=rng.uniform(0.01, 1.0),

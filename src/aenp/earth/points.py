@@ -297,6 +297,8 @@ def numbers_in(column: pd.Series, where: str) -> pd.Series:
     """The column, all of it numbers or missing."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
         return column
+    if np.iscomplexobj(column.to_numpy()):
+        raise ValueError(f"{where}: the column {column.name} has complex numbers; give real ones")
     numbers = pd.to_numeric(column, errors="coerce")
     wrong = column[numbers.isna() & column.notna()]
     if len(wrong):

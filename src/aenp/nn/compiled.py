@@ -10,11 +10,22 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+INTERFACE = 1
+"The number of the functions' arguments and their meaning; a library with another one was built from other code."
+MOST = 2**15
+"Points that a function may have arrays of on its stack."
+
 
 def _library() -> ctypes.CDLL | None:
-    """What was built beside this file."""
+    """What was built beside this file, if it can be loaded here."""
     found = find_spec("aenp.nn._kernels")
-    return None if found is None or found.origin is None else ctypes.CDLL(found.origin)
+    if found is None or found.origin is None:
+        return None
+    try:
+        library = ctypes.CDLL(found.origin)
+        return library if library.interface() == INTERFACE else None
+    except (OSError, AttributeError):
+        return None
 
 
 library = _library()
@@ -23,7 +34,7 @@ library = _library()
 def usable(x: Tensor) -> bool:
     """Whether they may be used for such numbers: there are no gradients."""
     plain = x.dtype == torch.float64 and x.device.type == "cpu" and not torch.compiler.is_compiling()
-    return library is not None and plain and not torch.is_grad_enabled()
+    return library is not None and plain and not torch.is_grad_enabled() and x.shape[-2] <= MOST
 
 
 def _call(name: str, *arguments: int | Tensor | ndarray) -> None:

@@ -20,6 +20,9 @@ typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
 
 static const double LN2 = 0.693147180559945309417;
 
+/* The number of what follows, which changes with any function's arguments or their meaning. */
+int interface(void) { return 1; }
+
 /* 2^x for −60 ≤ x ≤ 0 and NaN: 2^n Σ_k z^k / k! where x = n + z / ln 2 and |z| ≤ ½ ln 2. */
 INLINE double power_of_two(double x) {
     static const double inverse_factorials[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,

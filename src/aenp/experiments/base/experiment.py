@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch.distributions import Distribution, Normal
 
 from aenp.data import TaskSource
-from aenp.data.random_fields import Field, RandomFields
+from aenp.data.random_fields import Field, RandomFields, log_uniform
 from aenp.data.random_windows import RandomWindows, Window
 from aenp.earth.fitting import LEARNING_RATE, OPTIONS, RECIPES
 from aenp.earth.training_data import OBSERVED
@@ -141,9 +142,10 @@ def _windows(each: int, seed: int, source: RandomWindows = WINDOWS) -> list[Stra
     strata = []
     for window in TESTED:
         rng = np.random.default_rng((seed, window.gridded, window.seen))
-        laws = [source.law(rng) for _ in range(each)]
-        task = Task.stack(source.task(rng, *law, window) for law in laws)
-        fields, units, effects = zip(*laws, strict=True)
+        fields = [source.laws.field(rng) for _ in range(each)]
+        units = [log_uniform(rng, *source.amplitude) for _ in range(each)]
+        effects = [source.effect(rng) for _ in range(each)]
+        task = Task.stack(starmap(partial(source.task, rng, window=window), zip(fields, units, effects, strict=True)))
         slopes = [0.0 if effect is None else effect.slope for effect in effects]
         strata.append(Stratum(task, partial(_truth, fields=fields, units=units, slopes=slopes)))
     return strata
