@@ -236,6 +236,6 @@ def error_after_training(family, learning_rate, options, dim_covariates):
 )
 def test_an_effect_of_a_covariate_is_learned(family, learning_rate, options):
     """A model that does not see c is left with about 2, the standard deviation of its effect; one that does, with less
-    than half of that, how much less rounding decides: processors differ by a third."""
+    than half of that. How much less depends on rounding, and so on the processor."""
     assert error_after_training(family, learning_rate, options, dim_covariates=0) > 1.5
-    assert error_after_training(family, learning_rate, options, dim_covariates=1) < 1.0
+    assert error_after_training(family, learning_rate, options, dim_covariates=1) < 0.8
