@@ -10,6 +10,7 @@ import tyro
 import aenp
 from aenp.data.random_fields import RandomFields, clustered, gridded, scattered
 from aenp.evaluation.metrics import covered
+from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.shipped import base_model
 from aenp.task import Task
@@ -26,9 +27,9 @@ PAGE = """\
 Written by `python -m benchmarks.calibration --tasks {tasks}`. {machine}
 
 The share of targets in the base model's 95 % intervals, in percent, on random fields as in training with the nugget's
-share of the variance and the design at the head of the column. Last, the median width of the intervals relative to
-those of one who knows the field's law: they are wider where the points leave it open. {tasks} tasks of {targets}
-targets for each number, fewer with more than 300 points: the shares are known to a few percent.
+share of the variance and the design at the head of the column, ± its standard error over tasks. Last, the median width
+of the intervals relative to those of one who knows the field's law: they are wider where the points leave it open.
+{tasks} tasks of {targets} targets for each number, fewer with more than 300 points.
 
 {table}
 """
@@ -49,7 +50,7 @@ def tasks_of(
     return tasks
 
 
-def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000, 3000), tasks: int = 12, out: Path = HERE) -> None:
+def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000, 3000), tasks: int = 120, out: Path = HERE) -> None:
     """Counts how many targets are within the intervals.
 
     Args:
@@ -68,7 +69,8 @@ def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000, 3000), tasks: int
                     prediction = aenp.predict(model, task)
                     inside.append(covered(prediction, task.yt.to(prediction.mean), 0.95).double().mean().item())  # type: ignore[union-attr]
                     widths.append(prediction.stddev.mean().item() / known)
-                shares.append(f"{100 * np.mean(inside):.0f}")
+                share = Score.of(100 * torch.tensor(inside)[None])
+                shares.append(f"{share.mean:.1f} ± {share.standard_error:.1f}")
         rows.append([f"{count:,}", *shares, f"{np.median(widths):.2f}"])
         print(" | ".join(rows[-1]), flush=True)
     header = ["points", *(f"{nugget}, {design}" for nugget in NUGGETS for design in DESIGNS), "width"]
