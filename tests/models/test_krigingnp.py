@@ -11,7 +11,7 @@ import aenp
 from aenp import KrigingNP, NormalMixture, Task
 from aenp.models import krigingnp
 from aenp.models.krigingnp import KrigingState
-from aenp.nn import compiled, vecchia
+from aenp.nn import compiled, kernels, vecchia
 from catalogue import build, random_task
 
 
@@ -242,6 +242,6 @@ def test_half_of_a_covariance_in_blocks_gives_the_predictions_of_all_of_it(monke
     model, task = KrigingNP(2, 1), Task(torch.rand(2, 40, 2), torch.randn(2, 40, 1), torch.rand(2, 5, 2))
     whole = model(task)
     monkeypatch.setattr(compiled, "library", None)
-    monkeypatch.setattr(krigingnp, "BLOCK", 2 * 3 * 40 * 7)
+    monkeypatch.setattr(kernels, "BLOCK", 2 * 3 * 40 * 7)
     with torch.no_grad():
         assert_same(model(task), whole)
