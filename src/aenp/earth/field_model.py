@@ -377,7 +377,7 @@ class FieldModel(Configured, nn.Module):
 
     def _unobserved(self, observed: pd.DataFrame) -> dict[str, str]:
         """A note on variables that were not observed at all."""
-        missing = [name for name in self.columns if observed[name].isna().all()]
+        missing = [name for name in self.columns if pd.isna(observed[name].to_numpy()).all()]
         return {"comment": f"nothing was observed of {', '.join(missing)}"} if missing else {}
 
     def _at_time(self, corners: ndarray, times: ndarray | None, number: int) -> Float[ndarray, "2 dim_x"]:

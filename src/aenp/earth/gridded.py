@@ -134,7 +134,7 @@ def _bracket(axis: ndarray, at: ndarray, turn: float) -> tuple[ndarray, ndarray,
 def _standard(field: xr.DataArray, where: str) -> xr.DataArray:
     """The field with standard names and dimensions."""
     field = field.squeeze()
-    found = {kind: name for kind in DIMS if (name := find(field.coords, kind)) is not None}
+    found = {kind: name for kind in DIMS if (name := find(field.coords.variables, kind)) is not None}
     _check_dimensions(field, found, where)
     field = field.drop_vars([name for name in field.coords if name not in found.values()])
     dimensions = {field[name].dims[0]: name for name in found.values() if field[name].ndim}

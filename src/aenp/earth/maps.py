@@ -50,13 +50,13 @@ def map_prediction(
         file: the picture to write.
         coast: a topography or land–sea mask, whose shore is drawn as coastline.
     """
-    time = find(prediction.coords, "time")
+    time = find(prediction.coords.variables, "time")
     if time is not None:
         dates = common_dates(prediction[time])
         when = pd.Timestamp(dates.values.min())
         if dates.ndim:
             first, along = np.flatnonzero(dates == when), dates.dims[0]
-            alone = all(along not in prediction[find(prediction.coords, kind)].dims for kind in CF)
+            alone = all(along not in prediction[find(prediction.coords.variables, kind)].dims for kind in CF)
             prediction = prediction.isel({along: first[0] if alone else first})
         observed = observed[observed["time"] == when] if "time" in observed else observed
     prefixes = [str(name).removesuffix("std") for name in prediction if str(name).endswith("std")]
@@ -171,7 +171,7 @@ def _limits(prediction: xr.Dataset, names: Sequence[str]) -> tuple[float, float]
 
 def _draw(axis: Axes, values: xr.DataArray, colours: str, low: float, high: float) -> ScalarMappable:
     """The values in colour at their places, as cells of a grid or, if this is not complete, as dots."""
-    latitude, angle = (values[find(values.coords, kind)] for kind in ("latitude", "longitude"))
+    latitude, angle = (values[find(values.coords.variables, kind)] for kind in ("latitude", "longitude"))
     turned = np.exp(1j * np.deg2rad(angle.values))
     longitude = _near(angle.values, float(np.rad2deg(np.angle(np.nanmean(turned)))))
     if colours == EFFECT:

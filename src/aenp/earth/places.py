@@ -29,6 +29,7 @@ from aenp.earth.points import (
 from aenp.earth.regions import DEGREES, check_degrees
 from aenp.earth.sources import (
     NAMES,
+    as_coordinates,
     common_dates,
     describe,
     find,
@@ -81,19 +82,28 @@ def open_target(target: PlacesLike, further: Sequence[str] = ()) -> xr.Dataset:
 
 
 def _with_further(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    return dataset.set_coords([name for name in names if name in dataset.data_vars])
+    return as_coordinates(dataset, [name for name in names if name in dataset.data_vars])
 
 
 def _from_table(table: pd.DataFrame, where: str, further: Sequence[str]) -> xr.Dataset:
     """The table's columns, of which places, times, elevations, labels and further ones are coordinates."""
     check_columns(table, where)
     names = plain_names(list(map(str, table)))
-    plain = _indexed(table.set_axis(list(names), axis=1), where, further).to_xarray()
+    plain = _as_dataset(_indexed(table.set_axis(list(names), axis=1), where, further))
     for name, title in names.items():
         if units := TITLE.search(title):
             plain[name].attrs["units"] = units[1]
-    labelled = plain.set_coords([name for name in plain if _is_label(plain[name])])
+    labelled = as_coordinates(plain, [str(name) for name in plain if _is_label(plain[name])])
     return _with_further(with_coordinates(labelled, *KINDS), further)
+
+
+def _as_dataset(table: pd.DataFrame) -> xr.Dataset:
+    """As `table.to_xarray()`, in half of the time where the index has one level."""
+    if isinstance(table.index, pd.MultiIndex):
+        return table.to_xarray()
+    along = table.index.name or "index"
+    columns = {name: (along, values.to_numpy()) for name, values in table.items()}
+    return xr.Dataset({along: (along, table.index)} | columns)
 
 
 def _is_label(values: xr.DataArray) -> bool:
@@ -210,7 +220,7 @@ def open_places(target: PlacesLike, observed: pd.DataFrame, any_time: bool, furt
     dataset, where = open_target(target, further), describe(target)
     if 0 in dataset.sizes.values():
         raise ValueError(f"{where} has no place to predict at: it is empty")
-    names = {kind: name for kind in KINDS if (name := find(dataset.coords, kind)) is not None}
+    names = {kind: name for kind in KINDS if (name := find(dataset.coords.variables, kind)) is not None}
     if not {"latitude", "longitude"} <= set(names):
         known = ", ".join(map(str, dataset.variables)) or "nothing"
         raise ValueError(

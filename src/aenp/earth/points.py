@@ -125,7 +125,7 @@ def check_units(source: PointsLike, names: Sequence[str]) -> None:
 def each_once(table: pd.DataFrame, where: str) -> pd.DataFrame:
     """One row for each time and place, with the mean of its values; if these differ, a warning says so."""
     keys = [name for name in table if name != "value"]
-    if not table.duplicated(keys).any():
+    if any(table[name].is_unique for name in keys) or not table.duplicated(keys).any():
         return table
     values = table.groupby(keys, dropna=False, sort=False)["value"]
     if differing := int((values.nunique() > 1).sum()):
@@ -149,7 +149,7 @@ def is_scattered(source: PointsLike) -> bool:
     if is_table(source):
         return True
     dataset = with_coordinates(open_dataset(source), "latitude", "longitude")
-    latitude, longitude = (find(dataset.coords, kind) for kind in ("latitude", "longitude"))
+    latitude, longitude = (find(dataset.coords.variables, kind) for kind in ("latitude", "longitude"))
     if latitude is None or longitude is None:
         return False
     return bool(set(dataset[latitude].dims) & set(dataset[longitude].dims))
@@ -180,7 +180,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     check_columns(table, where)
     table = with_dates(with_index(table), where).rename(columns=str)
     plain = plain_names(list(table.columns))
-    found = {kind: usual(plain, kind) for kind in NAMES}
+    found = {kind: usual(plain, kind) for kind in COLUMNS if kind in NAMES}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
     if missing:
         raise ValueError(
@@ -245,7 +245,8 @@ def with_dates(table: pd.DataFrame, where: str) -> pd.DataFrame:
 def _in_order(table: pd.DataFrame, units: dict[str, str]) -> pd.DataFrame:
     """The table with its columns in their usual order, further ones last, and the units of those."""
     usual = [name for name in COLUMNS if name in table]
-    ordered = table[[*usual, *(name for name in table if name not in usual)]]
+    order = [*usual, *(name for name in table if name not in usual)]
+    ordered = table if list(table) == order else table[order]
     ordered.attrs = table.attrs | ({"units_of": units} if units else {})
     return ordered
 
@@ -342,10 +343,10 @@ def _from_dataset(
     if beside and set(names_of(with_coordinates(dataset, *NAMES), where)) <= set(beside):
         raise only_covariates(where, beside)
     dataset = dataset.set_coords(beside)
-    is_value = find(dataset.data_vars, "elevation") == variable or len(dataset.data_vars) == 1
+    is_value = find(dataset.data_vars.variables, "elevation") == variable or len(dataset.data_vars) == 1
     kinds = [kind for kind in NAMES if not (kind == "elevation" and is_value)]
     field = whole = pick(with_coordinates(dataset, *kinds), variable, where)
-    found = {name: kind for kind in NAMES if (name := find(field.coords, kind)) is not None}
+    found = {name: kind for kind in NAMES if (name := find(field.coords.variables, kind)) is not None}
     found |= {name: name for name in further if name in field.coords and name not in found}
     field = field.drop_vars([name for name in field.coords if name not in found])
     extra = {str(d): n for d, n in field.sizes.items() if n > 1 and all(d not in field[name].dims for name in found)}

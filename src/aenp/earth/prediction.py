@@ -82,7 +82,8 @@ class Predictor:
     def context(self, observed: pd.DataFrame, corners: Float[ndarray, "2 dim_x"], nodes: Nodes | None) -> Context:
         """The observations, in columns of the variables' names or one called `value`, of which any may be missing."""
         names = columns_of(self.frame)
-        tables = [observed[observed[name].notna()] for name in names]
+        measured = (observed[name].notna() for name in names)
+        tables = [observed if each.all() else observed[each] for each in measured]
         x = np.concatenate([self.frame.x({name: each[name].to_numpy() for name in self.frame.axes}) for each in tables])
         parts = [
             np.column_stack([self.frame.y(each[name].to_numpy(float), each, number), self.frame.c(each, number)])

@@ -125,7 +125,7 @@ def origin(source: object) -> str | None:
     return None if known is None else str(known)
 
 
-def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
+def find(variables: Mapping[Any, xr.Variable], kind: str) -> str | None:
     """The name of the coordinate of this kind: by its CF attributes, otherwise by its own name."""
     named = {str(name): values for name, values in variables.items() if _may_be(values, kind)}
     for attribute in ("standard_name", "units", "_CoordinateAxisType"):
@@ -134,11 +134,11 @@ def find(variables: Mapping[Any, xr.DataArray], kind: str) -> str | None:
             if str(values.attrs.get(attribute)).lower() in expected:
                 return name
     lower = {name.lower(): name for name, values in named.items() if not _is_of_map(values, kind)}
-    along = [name for name, values in named.items() if kind == "time" and _is_of_steps(values)]
+    along = [name for name, values in named.items() if kind == "time" and _is_of_steps(name, values)]
     return next((lower[usual] for usual in NAMES[kind] if usual in lower), along[0] if len(along) == 1 else None)
 
 
-def _may_be(values: xr.DataArray, kind: str) -> bool:
+def _may_be(values: xr.Variable, kind: str) -> bool:
     if kind == "time":
         return np.issubdtype(values.dtype, np.datetime64) or _is_of_model(values)
     return np.issubdtype(values.dtype, np.number)
@@ -148,13 +148,13 @@ BEGUN = re.compile(r"init|ref|forecast", re.IGNORECASE)
 "How names of the dates at which forecasts began themselves begin."
 
 
-def _is_of_steps(times: xr.DataArray) -> bool:
+def _is_of_steps(name: str, times: xr.Variable) -> bool:
     """Whether these dates have a dimension of their own, and are not those at which forecasts began."""
-    begun = times.attrs.get("standard_name") == "forecast_reference_time" or BEGUN.match(str(times.name))
-    return times.dims == (times.name,) and not begun
+    begun = times.attrs.get("standard_name") == "forecast_reference_time" or BEGUN.match(name)
+    return times.dims == (name,) and not begun
 
 
-def _is_of_model(times: xr.DataArray) -> bool:
+def _is_of_model(times: xr.DataArray | xr.Variable) -> bool:
     """Whether these are dates in a calendar of climate models, or too far from now for others."""
     if times.dtype != object or not times.size:
         return False
@@ -184,7 +184,7 @@ def _common_date(time: Any) -> np.datetime64:
     return day + np.timedelta64(clock)
 
 
-def _is_of_map(values: xr.DataArray, kind: str) -> bool:
+def _is_of_map(values: xr.Variable, kind: str) -> bool:
     """Whether this is x or y of a map projection, a length, or a latitude or longitude from a rotated pole."""
     units, standard_name = (str(values.attrs.get(key, "")).lower() for key in ("units", "standard_name"))
     is_length = "units" in CRITERIA[kind] and bool(units) and not units.startswith("deg")
@@ -193,17 +193,22 @@ def _is_of_map(values: xr.DataArray, kind: str) -> bool:
 
 def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
     """The data set, with coordinates that are stored as variables turned into coordinates, and radians into degrees."""
-    found = (find(dataset.data_vars, kind) for kind in kinds if _lacks(dataset, kind))
-    dataset = dataset.set_coords([name for name in found if name is not None])
-    names = (find(dataset.coords, kind) for kind in ("latitude", "longitude"))
+    found = (find(dataset.data_vars.variables, kind) for kind in kinds if _lacks(dataset, kind))
+    dataset = as_coordinates(dataset, [name for name in found if name is not None])
+    names = (find(dataset.coords.variables, kind) for kind in ("latitude", "longitude"))
     angles = [dataset[name] for name in names if name and str(dataset[name].attrs.get("units")).startswith("rad")]
     degrees = {each.name: (each.dims, np.rad2deg(each.values), each.attrs | {"units": "degrees"}) for each in angles}
     return dataset.assign_coords(degrees) if degrees else dataset
 
 
+def as_coordinates(dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    """The data set with these variables as coordinates."""
+    return dataset.set_coords(names) if names else dataset
+
+
 def _lacks(dataset: xr.Dataset, kind: str) -> bool:
     """Whether no coordinate is of this kind, or only one such as `x`, which may count the cells of a curved grid."""
-    name = find(dataset.coords, kind)
+    name = find(dataset.coords.variables, kind)
     return name is None or name.lower() in ("x", "y")
 
 
@@ -266,7 +271,7 @@ def _describing(dataset: xr.Dataset) -> set[str]:
 
 def _readable(field: xr.DataArray) -> xr.DataArray:
     """The field with common dates, and with numbers whose sums do not overflow."""
-    time = find(field.coords, "time")
+    time = find(field.coords.variables, "time")
     if time is not None and field[time].dtype == object:
         field = field.assign_coords({time: common_dates(field[time])})
     return field.astype(np.float32) if field.dtype == np.float16 else field
@@ -290,7 +295,7 @@ def only_covariates(where: str, names: Sequence[str]) -> NoValues:
 
 
 def _is_placed(values: xr.DataArray) -> bool:
-    return all(find(values.coords, kind) is not None for kind in ("latitude", "longitude"))
+    return all(find(values.coords.variables, kind) is not None for kind in ("latitude", "longitude"))
 
 
 def _shapes(dataset: xr.Dataset) -> str:
