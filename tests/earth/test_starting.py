@@ -13,7 +13,7 @@ import aenp
 from aenp.earth import fitting
 from aenp.earth.field_model import FieldModel
 from aenp.earth.fitting import fit
-from aenp.earth.starting import start_at_base
+from aenp.earth.starting import start_at_base, stay_near
 from aenp.earth.training_data import prepare
 from aenp.experiments.base import Base, BaseWithCovariate
 from aenp.likelihoods import NonNegative, Normal
@@ -175,6 +175,60 @@ def test_a_fit_without_a_base_model_says_that_it_starts_from_nothing(capsys: pyt
     assert "starts" not in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"no base model for a tnp .*; leave `start` out, or choose another family"):
         fit(field(), "tnp", steps=1, start="base")
+
+
+class Level(NeuralProcess):
+    """Predicts one number everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.level = torch.nn.Parameter(torch.zeros(1))
+
+    def encode(self, task: Task) -> None:
+        return None
+
+    def decode(self, state: None, xt: torch.Tensor, covariates: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.cat([self.level.expand(*xt.shape[:-1], 1), torch.zeros_like(xt)], dim=-1).float()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_trained_weights_stay_near_their_start_where_held_out_tasks_are_better_there(share: float) -> None:
+    """Where the end is best, they are not changed in a single bit."""
+    process, x = Level(), torch.zeros(1, 4, 1)
+    begun = {"level": torch.tensor([3.0])}
+    process.level.data.fill_(3.1)
+    ended = process.level.clone()
+    assert stay_near(process, begun, [Task(x, x, x, torch.full_like(x, 3 + 0.1 * share))]) == share
+    assert torch.equal(process.level, ended) == (share == 1)
+    torch.testing.assert_close(process.level.data, torch.tensor([3 + 0.1 * share]))
+
+
+def test_a_fit_from_the_base_model_ends_near_it_if_training_harms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the same weights in the file of the run."""
+    begun, moved = [], fitting.stay_near
+
+    def remembered(process: NeuralProcess, start: dict[str, torch.Tensor], tasks: list[Task]) -> float:
+        begun.append(start["embed.2.weight"])
+        for weight in process.parameters():
+            weight.data.add_(0.3)
+        ended = process.state_dict()["embed.2.weight"].clone()
+        share = moved(process, start, tasks)
+        expected = torch.lerp(begun[-1], ended, share)
+        assert share < 1 and torch.equal(process.state_dict()["embed.2.weight"], expected)
+        return share
+
+    monkeypatch.setattr(fitting, "stay_near", remembered)
+    model = fit(field(), "pttnp", "exact", steps=1, out=tmp_path)
+    fit(field(), "pttnp", "exact", steps=2, out=tmp_path, resume=True)
+    assert len(begun) == 2 and torch.equal(*begun)
+    again = FieldModel.load(tmp_path / "model.safetensors")
+    assert model.start == again.start == NAME
 
 
 def test_other_words_are_refused() -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,7 @@ from aenp.earth.frame import Axis, Frame
 from aenp.earth.points import PointsLike, is_scattered
 from aenp.earth.regions import Period, Region
 from aenp.earth.sources import FieldLike
-from aenp.earth.starting import STARTS, record, recorded, start_at_base
+from aenp.earth.starting import STARTS, record, recorded, start_at_base, stay_near
 from aenp.earth.training_data import Data, prepare
 from aenp.fixed_inputs import FixedInputs
 from aenp.likelihoods import Bounded, Likelihood, NonNegative, Normal, Robust
@@ -207,14 +208,18 @@ def fit_in(
             "covariates, anomalies, given, time, likelihood and bounds"
         )
     process = _model(family, options.symmetry, own, options.seed, LIKELIHOODS[likelihood]())
+    known = bool(own.frame.covariates)
     if resume:
         start = recorded(out, asdict(options), None if former is None else former.start)
+        if start is not None:
+            start_at_base(process, known)
     else:
-        start = None if options.start == "nothing" else start_at_base(process, bool(own.frame.covariates))
+        start = None if options.start == "nothing" else start_at_base(process, known)
         if start is None and options.start != "nothing":
             _tell_of_nothing(options)
         if not (Path(out) / CHECKPOINT).exists():  # that of another run, which `train` refuses to overwrite
             record(out, asdict(options), start)
+    begun = deepcopy(process.state_dict())
     recipe = _recipe(1 if options.steps is None else options.steps, family, own, start)
 
     def framed(process: NeuralProcess) -> FieldModel:
@@ -235,6 +240,9 @@ def fit_in(
         wrap=framed,
         keep_best=True,
     )
+    if start is not None and own.validation:
+        stay_near(process, begun, own.validation)
+        framed(process).save(saved)
     if not own.new_places:
         return framed(process).eval(), outcome
     found = adjust(process, own.validation, own.doubt)
