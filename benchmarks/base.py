@@ -53,8 +53,8 @@ proportional to their number). *Nats above*: the base model's log-likelihood for
 standard error, and median, over tasks. CRPS is relative to the other's. *95 %*: the share of targets in 95 % intervals.
 *s*: seconds of CPU for fitting and {targets} predictions, from 1,000 points on a sixth as many as points, the median
 over the same tasks; *faster*: how many times.
-*Table: s*: seconds that `aenp.interpolate` takes for the same from a table, where most of the time of few points is
-that of pandas and xarray; where it is empty, the row is of a former version, whose times were about twice as long.
+*Table*: the same by `aenp.interpolate` from a table to a table, where most of the time of few points is that of pandas
+and xarray.
 *GPyTorch* fits the same kernel by {steps} steps of Adam; beyond {most} points it would not compute exactly.
 
 *Trained on*: as in training. The others are kernels that training does not have, with nuggets from 10⁻³ of the field's
@@ -76,9 +76,11 @@ HEADER = [
     "table: s",
     "fitted: s",
     "faster",
+    "table: faster",
     "nats above GPyTorch",
     "GPyTorch: s",
     "faster than it",
+    "table: faster than it",
 ]
 Correlation = Callable[[Float[Tensor, "n n 2"]], Float[Tensor, "n n"]]
 
@@ -250,10 +252,10 @@ def row(found: dict[str, Any]) -> list[str]:
     ours, theirs = (torch.tensor(found[key]) for key in ("base", "fitted"))
     gain, base, other = Score.of((ours - theirs)[None, :, 0]), ours.mean(dim=0), theirs.mean(dim=0)
     seconds = {key: float(np.median(found[key], axis=0)[3]) for key in found if isinstance(found[key], list)}
-    beside = ["", "", ""]
+    beside = [""] * 4
     if "gpytorch" in found:
         more = Score.of((ours - torch.tensor(found["gpytorch"]))[None, :, 0])
-        beside = [f"{more.mean:+.3f} ± {more.standard_error:.3f}", *timed(seconds["gpytorch"], seconds["base"])]
+        beside = [f"{more.mean:+.3f} ± {more.standard_error:.3f}", *timed(seconds, "gpytorch")]
     return [
         f"{found['points']:,}",
         found["fields"],
@@ -263,14 +265,15 @@ def row(found: dict[str, Any]) -> list[str]:
         f"{base[1] / other[1]:.3f}",
         *(f"{each[2]:.3f}" for each in (base, other)),
         f"{seconds['base']:.2g}",
-        f"{seconds['table']:.2g}" if "table" in seconds else "",
-        *timed(seconds["fitted"], seconds["base"]),
+        f"{seconds['table']:.2g}",
+        *timed(seconds, "fitted"),
         *beside,
     ]
 
 
-def timed(theirs: float, ours: float) -> list[str]:
-    return [f"{theirs:.2g}", f"{theirs / ours:.0f} ×"]
+def timed(seconds: dict[str, float], method: str) -> list[str]:
+    """A method's time, and how many times as long it is as ours from tensors and from a table."""
+    return [f"{seconds[method]:.2g}", *(f"{seconds[method] / seconds[ours]:.0f} ×" for ours in ("base", "table"))]
 
 
 if __name__ == "__main__":

@@ -80,10 +80,13 @@ model = {model}.eval()
 xc, xt = torch.rand(3, 7, 1, dtype=torch.float64), torch.rand(3, 9, 1, dtype=torch.float64)
 yc, yt = torch.randn(3, 7, 1), torch.randn(3, 9, 1)
 compiled = torch.compile(model, fullgraph=True, backend="{backend}")
+torch.set_grad_enabled({gradients})
 for place in (0.0, 50.0):
     fast, plain = compiled(xc + place, yc, xt + place), model(xc + place, yc, xt + place)
     torch.testing.assert_close(fast.mean, plain.mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(fast.stddev, plain.stddev, rtol=1e-4, atol=1e-5)
+"""
+GRADIENTS = """
 with model.equivariant():
     off = compiled(xc, yc, xt).mean
     torch.testing.assert_close(off, model(xc, yc, xt).mean, rtol=1e-4, atol=1e-5)
@@ -105,14 +108,16 @@ if hasattr(model, "lattice"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "backend"),
-    [
-        ("aenp.TNP(1, 1, dim=16, heads=2, layers=1, fixed_inputs=t())", "aot_eager"),
-        ("aenp.ConvCNP(1, 1, channels=8, layers=3, fixed_inputs=t())", "inductor"),
-    ],
-)
-def test_models_compile_as_one_graph(model, backend, tmp_path, monkeypatch):
-    """One of them down to C++, in a cache of its own: what was compiled for other instructions does not fit."""
+@pytest.mark.parametrize("model", ["TNP(1, 1, dim=16, heads=2, layers=1", "ConvCNP(1, 1, channels=8, layers=3"])
+def test_models_compile_as_one_graph(model):
+    """With fixed inputs and without, and for their gradients."""
+    arguments = {"model": f"aenp.{model}, fixed_inputs=t())", "backend": "aot_eager", "gradients": True}
+    python((COMPILE + GRADIENTS).format(**arguments))
+
+
+@pytest.mark.slow
+def test_a_model_compiles_down_to_machine_code(tmp_path, monkeypatch):
+    """In a cache of its own: what was compiled for other instructions does not fit."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    python(COMPILE.format(model=model, backend=backend))
+    model = "aenp.ConvCNP(1, 1, channels=8, layers=3, fixed_inputs=t())"
+    python(COMPILE.format(model=model, backend="inductor", gradients=False))

@@ -93,15 +93,15 @@ def test_an_ablation_of_the_line_takes_its_minutes_once(
 ) -> None:
     """In a few seconds for each run, with the paper's scores and the oracles; a second call only writes the page."""
     monkeypatch.chdir(tmp_path)
-    words = ("ablate", "fixed-inputs", "gp", "--models", "tnp,convcnp", "--num", 1, "--seeds", 0, "--minutes", 0.2)
-    printed = call(*words, "--threads", 1, "--tasks", 64)
+    words = ("ablate", "fixed-inputs", "gp", "--models", "tnp,convcnp", "--num", 1, "--seeds", 0, "--minutes", 0.05)
+    printed = call(*words, "--threads", 1, "--tasks", 16)
     out = Path("results", "ablations", "gp-fixed-inputs")
     results, page = (out / "results.jsonl").read_text(), (out / "README.md").read_text()
     rows = [line for line in printed.splitlines() if line.startswith(("| tnp | 1 |", "| convcnp | 1 |"))]
     assert [row.rsplit("|", 4)[-4].strip() for row in rows] == ["-0.409", "-0.451"], printed
-    assert "**A small budget**: 0.2 minutes" in page and "| Bayes-optimal |" in page
+    assert "**A small budget**: 0.05 minutes" in page and "| Bayes-optimal |" in page
     monkeypatch.setattr(ablation, "train_model", None)
-    assert call(*words, "--threads", 1, "--tasks", 64) == printed
+    assert call(*words, "--threads", 1, "--tasks", 16) == printed
     assert (out / "results.jsonl").read_text() == results
 
 

@@ -31,7 +31,7 @@ from catalogue import CASES, build
 
 TESTS = Path(__file__).parent.parent
 FAMILIES = sorted({name.split("-")[0] for name, _ in CASES})
-INPUTS, FUNCTION_INPUTS = 600, 2400
+INPUTS, FUNCTION_INPUTS = 300, 1200
 "How many inputs each family gets, and the public functions."
 MEMORY = 5 * 2**30
 "Bytes that a program may take beyond those it starts with."

@@ -176,7 +176,7 @@ def test_training(tmp_path: Path) -> None:
     whole = tmp_path / "whole/run"
     assert exit_code(train, whole) == 0
     size = (whole / "last.ckpt").stat().st_size
-    for out in killed(train, "run", tmp_path, 16, 40, size, check):
+    for out in killed(train, "run", tmp_path, 10, 40, size, check):
         assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
@@ -198,7 +198,7 @@ def test_data_generation(tmp_path: Path) -> None:
                 assert np.array_equal(group["density"][rows], density[rows])
 
     size = max(len(content) for content in files(whole).values())
-    for out in killed(make_data, "smoke.zarr", tmp_path, 16, 60, size, check):
+    for out in killed(make_data, "smoke.zarr", tmp_path, 10, 60, size, check):
         assert files(out) == files(whole)
 
 
@@ -246,5 +246,5 @@ def test_prediction(job: Job, name: str, last: str, changes: int, tmp_path: Path
             elif there.suffix != ".zarr":
                 assert there.read_bytes() in (old[top.name], new[top.name])
 
-    for out in killed(job, name, tmp_path, 5, changes, len(new[last]), check):
+    for out in killed(job, name, tmp_path, 3, changes, len(new[last]), check):
         assert files(out.parent) == new
