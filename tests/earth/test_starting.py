@@ -207,28 +207,23 @@ def test_trained_weights_stay_near_their_start_where_held_out_tasks_are_better_t
     torch.testing.assert_close(process.level.data, torch.tensor([3 + 0.1 * share]))
 
 
-def test_a_fit_from_the_base_model_ends_near_it_if_training_harms(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_what_stays_near_the_base_model_is_returned_and_saved(
+    base: NeuralProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With the same weights in the file of the run."""
-    begun, moved = [], fitting.stay_near
+    """Seen from the base model's weights, when a run is resumed too; from nothing there is nothing to stay near."""
+    begun = []
 
-    def remembered(process: NeuralProcess, start: dict[str, torch.Tensor], tasks: list[Task]) -> float:
+    def zeroed(process: NeuralProcess, start: dict[str, torch.Tensor], tasks: list[Task]) -> None:
         begun.append(start["embed.2.weight"])
-        for weight in process.parameters():
-            weight.data.add_(0.3)
-        ended = process.state_dict()["embed.2.weight"].clone()
-        share = moved(process, start, tasks)
-        expected = torch.lerp(begun[-1], ended, share)
-        assert share < 1 and torch.equal(process.state_dict()["embed.2.weight"], expected)
-        return share
+        process.embed[2].weight.data.zero_()  # type: ignore[union-attr, index, operator]
 
-    monkeypatch.setattr(fitting, "stay_near", remembered)
-    model = fit(field(), "pttnp", "exact", steps=1, out=tmp_path)
-    fit(field(), "pttnp", "exact", steps=2, out=tmp_path, resume=True)
-    assert len(begun) == 2 and torch.equal(*begun)
-    again = FieldModel.load(tmp_path / "model.safetensors")
-    assert model.start == again.start == NAME
+    monkeypatch.setattr(fitting, "stay_near", zeroed)
+    for steps, resume in ((1, False), (2, True)):
+        model = fit(field(), "pttnp", "exact", steps=steps, out=tmp_path, resume=resume)
+        for each in (model, FieldModel.load(tmp_path / "model.safetensors")):
+            assert not each.state_dict()["process.embed.2.weight"].any()
+    assert len(begun) == 2 and all(torch.equal(each, base.state_dict()["embed.2.weight"]) for each in begun)
+    assert fit(field(), "pttnp", "exact", steps=1, start="nothing").state_dict()["process.embed.2.weight"].any()
 
 
 def test_other_words_are_refused() -> None:
