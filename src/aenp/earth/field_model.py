@@ -190,9 +190,10 @@ class FieldModel(Configured, nn.Module):
         fixed_inputs = self.process.fixed_inputs
         with Progress(console=Console(stderr=True), disable=lazy or not progress) as bar:
             line = bar.add_task("predicting", total=arguments[0].size)
+            # Of variables, because all lie on the same places, so that nothing needs to be aligned.
             arrays = xr.apply_ufunc(
                 predictor,
-                *arguments,
+                *(each.variable for each in arguments),
                 kwargs={
                     "names": list(places.coordinates),
                     "times": times,
@@ -204,9 +205,10 @@ class FieldModel(Configured, nn.Module):
                 dask="parallelized",
                 output_dtypes=[float] * predictor.count,
             )
-        axes = [chunked(places.coordinates[name], places.chunks) for name in self.frame.axes]
+        axes = [chunked(places.coordinates[name], places.chunks).variable for name in self.frame.axes]
         inside = xr.apply_ufunc(self._inside, *axes, dask="parallelized", output_dtypes=[bool])
-        result = predictor.dataset(arrays, inside, places.labels)
+        known = {name: values for each in arguments for name, values in each.coords.items()}
+        result = predictor.dataset(arrays, inside, known | dict(places.labels))
         return self._described(result).assign_attrs(note | self._unobserved(observed))
 
     def validate(

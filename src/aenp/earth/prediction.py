@@ -288,22 +288,22 @@ class Predictor:
         return values
 
     def dataset(
-        self, arrays: Sequence[xr.DataArray], inside: xr.DataArray, known: Mapping[str, xr.DataArray]
+        self, arrays: Sequence[xr.Variable], inside: xr.Variable, known: Mapping[Any, xr.DataArray]
     ) -> xr.Dataset:
         """The arrays, in the order of `_values`, with CF metadata, `in_domain` and what is known of the places."""
         remaining, found = iter(arrays), {}
+        own = {name: values.variable for name, values in known.items()}
         for variable in self.frame.variables:
             for key, labels in self.outputs.items():
                 several = [next(remaining) for _ in range(1 if labels is None else len(labels))]
-                values = several[0] if labels is None else xr.concat(several, labels)
+                values = several[0] if labels is None else xr.Variable.concat(several, labels.name)
+                own |= {} if labels is None else {labels.name: xr.Variable(labels.name, labels)}
                 name = f"{variable.name}_{key}" if self.frame.kinds else key
                 description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
                 units = "1" if key == "probability_of_zero" else variable.units
-                found[name] = values.rename(name).assign_attrs(long_name=description, units=units)
-        found["in_domain"] = inside
-        own = {name: values for each in found.values() for name, values in each.coords.items()} | dict(known)
-        # All lie on the same places, so that nothing needs to be aligned.
-        return xr.Dataset(*({name: values.variable for name, values in each.items()} for each in (found, own)))
+                found[name] = values
+                values.attrs = {"long_name": description, "units": units}
+        return xr.Dataset(found | {"in_domain": inside}, own)
 
 
 def outputs_of(process: NeuralProcess, quantiles: Sequence[float], samples: int, parts: bool = True) -> Outputs:
