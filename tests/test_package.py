@@ -110,7 +110,7 @@ if hasattr(model, "lattice"):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["TNP(1, 1, dim=16, heads=2, layers=1", "ConvCNP(1, 1, channels=8, layers=3"])
 def test_models_compile_as_one_graph(model):
-    """With fixed inputs and without, and for their gradients."""
+    """Predictions with fixed inputs and without, and gradients."""
     arguments = {"model": f"aenp.{model}, fixed_inputs=t())", "backend": "aot_eager", "gradients": True}
     python((COMPILE + GRADIENTS).format(**arguments))
 

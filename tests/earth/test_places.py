@@ -47,6 +47,11 @@ def test_one_row_is_one_place(index: str | list[str] | None) -> None:
     assert [coordinates[kind].values.ravel().tolist() for kind in ("latitude", "longitude")] == [[45.0], [7.0]]
 
 
+def test_a_column_may_be_called_index() -> None:
+    table = pd.DataFrame({"index": [7.0, 9.0], "lat": [45.0, 46.0], "lon": [7.0, 8.0]})
+    assert open_target(table)["index"].values.tolist() == [7, 9]
+
+
 def test_an_index_that_is_a_grid_stays_one() -> None:
     """Each pair of a latitude and a longitude once, as xarray makes tables of fields."""
     field = xr.DataArray(np.ones((2, 3)), {"lat": [45.0, 46.0], "lon": [7.0, 8.0, 9.0]}, ("lat", "lon"), "topo")

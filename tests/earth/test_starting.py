@@ -210,7 +210,7 @@ def test_trained_weights_stay_near_their_start_where_held_out_tasks_are_better_t
 def test_what_stays_near_the_base_model_is_returned_and_saved(
     base: NeuralProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Seen from the base model's weights, when a run is resumed too; from nothing there is nothing to stay near."""
+    """Seen from the base model's weights, when a run is resumed too; without these there is nothing to stay near."""
     begun = []
 
     def zeroed(process: NeuralProcess, start: dict[str, torch.Tensor], tasks: list[Task]) -> None:
@@ -224,6 +224,9 @@ def test_what_stays_near_the_base_model_is_returned_and_saved(
             assert not each.state_dict()["process.embed.2.weight"].any()
     assert len(begun) == 2 and all(torch.equal(each, base.state_dict()["embed.2.weight"]) for each in begun)
     assert fit(field(), "pttnp", "exact", steps=1, start="nothing").state_dict()["process.embed.2.weight"].any()
+    monkeypatch.setattr("aenp.shipped.WEIGHTS", tmp_path)
+    without = fit(field(), "pttnp", "exact", steps=3, out=tmp_path, resume=True)
+    assert without.start == NAME and without.state_dict()["process.embed.2.weight"].any()
 
 
 def test_other_words_are_refused() -> None:

@@ -211,10 +211,10 @@ def fit_in(
     known = bool(own.frame.covariates)
     if resume:
         start = recorded(out, asdict(options), None if former is None else former.start)
-        if start is not None:
-            start_at_base(process, known)
+        is_at_start = start is not None and start_at_base(process, known) == start
     else:
         start = None if options.start == "nothing" else start_at_base(process, known)
+        is_at_start = start is not None
         if start is None and options.start != "nothing":
             _tell_of_nothing(options)
         if not (Path(out) / CHECKPOINT).exists():  # that of another run, which `train` refuses to overwrite
@@ -240,11 +240,12 @@ def fit_in(
         wrap=framed,
         keep_best=True,
     )
-    if start is not None and own.validation:
+    if is_at_start and own.validation:
         stay_near(process, begun, own.validation)
-        framed(process).save(saved)
     if not own.new_places:
-        return framed(process).eval(), outcome
+        model = framed(process).eval()
+        model.save(saved)
+        return model, outcome
     found = adjust(process, own.validation, own.doubt)
     gain = (found.gain.mean, found.gain.standard_error) if options.symmetry == "approx" else None
     model = FieldModel(process, own.frame, found.spread, gain, own.centred, start).eval()

@@ -101,7 +101,7 @@ def _as_dataset(table: pd.DataFrame) -> xr.Dataset:
     """As `table.to_xarray()`, in half of the time where the index has one level."""
     if isinstance(table.index, pd.MultiIndex):
         return table.to_xarray()
-    along = table.index.name or "index"
+    along = "index" if table.index.name is None else str(table.index.name)
     columns = {name: (along, values.to_numpy()) for name, values in table.items()}
     return xr.Dataset({along: (along, table.index)} | columns)
 

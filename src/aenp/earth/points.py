@@ -180,7 +180,7 @@ def _from_table(table: pd.DataFrame, variable: str | None, where: str, further: 
     check_columns(table, where)
     table = with_dates(with_index(table), where).rename(columns=str)
     plain = plain_names(list(table.columns))
-    found = {kind: usual(plain, kind) for kind in COLUMNS if kind in NAMES}
+    found = {kind: usual(plain, kind) for kind in COLUMNS[:4]}
     missing = [kind for kind in ("latitude", "longitude") if found[kind] is None]
     if missing:
         raise ValueError(

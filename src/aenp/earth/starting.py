@@ -18,8 +18,8 @@ from aenp.task import Task
 STARTS = ("base", "nothing")
 RUN = "run.json"
 "What a run was started with, in its directory."
-SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-"How far weights go from a base model's to the trained ones."
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0)
+"How far weights go from a base model's to the trained ones, with smaller steps near the latter."
 
 
 @torch.no_grad()
@@ -60,18 +60,20 @@ def start_at_base(process: NeuralProcess, covariates: bool = False) -> str | Non
 def stay_near(process: NeuralProcess, begun: Mapping[str, Tensor], tasks: Sequence[Task]) -> float:
     """Moves trained weights back towards those that the training began at, as far as suits tasks held out of it.
 
-    On this line, networks often predict better where it is unlike in training than at its end. Returns the share of the
-    way that is left.
+    Between both, networks often predict places unlike those of training better than the trained weights do. Returns the
+    share of the way that is left.
     """
-    process.eval()
     ended = {name: weight.clone() for name, weight in process.state_dict().items()}
 
-    def score(share: float) -> float:
+    def go(share: float) -> None:
         process.load_state_dict({name: torch.lerp(begun[name], weight, share) for name, weight in ended.items()})
-        return torch.cat([loglik(process, task) for task in tasks]).mean().item()
 
-    best = max(SHARES, key=score)
-    score(best)
+    scores = {}
+    for share in SHARES:
+        go(share)
+        scores[share] = torch.cat([loglik(process, task) for task in tasks]).mean().item()
+    best = max(SHARES, key=scores.__getitem__)
+    go(best)
     return best
 
 
