@@ -31,6 +31,7 @@ from aenp.evaluation.metrics import covered, crps
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.shipped import base_model
+from aenp.sklearn import Interpolator
 from aenp.task import Task
 from benchmarks.speed import machine
 
@@ -51,8 +52,9 @@ same points by maximum likelihood (scikit-learn's own optimiser, L-BFGS, from {s
 proportional to their number). *Nats above*: the base model's log-likelihood for each target minus the other's, mean ±
 standard error, and median, over tasks. CRPS is relative to the other's. *95 %*: the share of targets in 95 % intervals.
 *s*: seconds of CPU for fitting and {targets} predictions, or a sixth as many as points if that is more, the median over
-the same tasks; *faster*: how many times. *Table*: the same by `aenp.interpolate` from a table to a table, where most of
-the time of few points is that of pandas and xarray. *GPyTorch* fits the same kernel by {steps} steps of Adam; beyond
+the same tasks; *faster*: how many times. *Estimator*: the same by `aenp.sklearn.Interpolator` from arrays to arrays, as
+scikit-learn's own. *Table*: by `aenp.interpolate` from a table to a table, where most of the time of few points is that
+of pandas and xarray. *GPyTorch* fits the same kernel by {steps} steps of Adam; beyond
 {most} points it would not compute exactly.
 
 *Trained on*: as in training. The others are kernels that training does not have, with nuggets from 10⁻³ of the field's
@@ -75,10 +77,12 @@ HEADER = [
     "table: s",
     "fitted: s",
     "faster",
+    "estimator: faster",
     "table: faster",
     "nats above GPyTorch",
     "GPyTorch: s",
     "faster than it",
+    "estimator: faster than it",
     "table: faster than it",
 ]
 Correlation = Callable[[Float[Tensor, "n n 2"]], Float[Tensor, "n n"]]
@@ -141,8 +145,15 @@ def interpolated(task: Task) -> Distribution:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         field = aenp.interpolate(pd.DataFrame(context | {"value": task.yc[0, :, 0].numpy()}), pd.DataFrame(target))
-    mean, std = (torch.from_numpy(field[name].values)[None, :, None] for name in ("mean", "std"))
-    return Normal(mean, std)
+    mean, std = (torch.from_numpy(field[name].values) for name in ("mean", "std"))
+    return Normal(mean[None, :, None], std[None, :, None])
+
+
+def estimated(task: Task) -> Distribution:
+    """The base model's prediction as an estimator of scikit-learn; its moments alone."""
+    model = Interpolator().fit(task.xc[0].numpy(), task.yc[0, :, 0].numpy())
+    mean, std = map(torch.from_numpy, model.predict(task.xt[0].numpy(), return_std=True))
+    return Normal(mean[None, :, None], std[None, :, None])
 
 
 def fitted(task: Task, starts: int) -> Distribution:
@@ -217,7 +228,7 @@ def main(
             number = max(2, round(tasks * min(1, 100 / count)))
             drawn = [draw(np.random.default_rng((SEED, count, index)), count) for index in range(number)]
             found: dict[str, Any] = {"points": count, "fields": name, "starts": starts, "machine": machine()}
-            methods = {"base": partial(aenp.predict, model), "table": interpolated}
+            methods = {"base": partial(aenp.predict, model), "estimator": estimated, "table": interpolated}
             methods |= {"fitted": partial(fitted, starts=starts)}
             methods |= {"gpytorch": fitted_by_gpytorch} if count <= MOST else {}
             found |= {method: [] for method in methods}
@@ -251,7 +262,7 @@ def row(found: dict[str, Any]) -> list[str]:
     ours, theirs = (torch.tensor(found[key]) for key in ("base", "fitted"))
     gain, base, other = Score.of((ours - theirs)[None, :, 0]), ours.mean(dim=0), theirs.mean(dim=0)
     seconds = {key: float(np.median(found[key], axis=0)[3]) for key in found if isinstance(found[key], list)}
-    beside = [""] * 4
+    beside = [""] * 5
     if "gpytorch" in found:
         more = Score.of((ours - torch.tensor(found["gpytorch"]))[None, :, 0])
         beside = [f"{more.mean:+.3f} ± {more.standard_error:.3f}", *timed(seconds, "gpytorch")]
@@ -271,8 +282,9 @@ def row(found: dict[str, Any]) -> list[str]:
 
 
 def timed(seconds: dict[str, float], method: str) -> list[str]:
-    """A method's time, and how many times as long it is as ours from tensors and from a table."""
-    return [f"{seconds[method]:.2g}", *(f"{seconds[method] / seconds[ours]:.0f} ×" for ours in ("base", "table"))]
+    """A method's time, and how many times as long it is as ours from tensors, arrays and a table, where measured."""
+    times = {ours: f"{seconds[method] / seconds[ours]:.0f} ×" for ours in seconds}
+    return [f"{seconds[method]:.2g}", *(times.get(ours, "") for ours in ("base", "estimator", "table"))]
 
 
 if __name__ == "__main__":
