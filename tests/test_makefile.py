@@ -27,7 +27,7 @@ COMMANDS = {
     "reproduce": [".venv/bin/aenp reproduce"],
     "reproduce DATA=climate": [".venv/bin/aenp reproduce --data climate"],
     "test": ['.venv/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"'],
-    "test-slow": [".venv/bin/python -m pytest -q -n 2 --dist worksteal -m slow"],
+    "test-slow": ["JAXTYPING_DISABLE=1 .venv/bin/python -m pytest -q -n 2 --dist worksteal -m slow"],
     "lint": [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"],
     "docs": [".venv/bin/python -m sphinx -q -W --keep-going docs docs/_build/html"],
     "families": [".venv/bin/aenp families > docs/models.md"],
