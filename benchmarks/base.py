@@ -55,11 +55,11 @@ same points by maximum likelihood (scikit-learn's own optimiser, L-BFGS, from {s
 proportional to their number). Scores are what is to be expected given the points: means over the targets' distribution
 for one who knows the field's law, so that no luck of drawn targets is in them. *Nats above*: the base model's
 log-likelihood for each target minus the other's, mean ± standard error, and median, over tasks. CRPS is relative to the
-other's. *95 %*: the share of targets in 95 % intervals. *s*: seconds of CPU for fitting and {targets} predictions, or a sixth as many as points if that is more, the median over
-the same tasks; *faster*: how many times. *Estimator*: the same by `aenp.sklearn.Interpolator` from arrays to arrays, as
-scikit-learn's own. *Table*: by `aenp.interpolate` from a table to a table, where most of the time of few points is that
-of pandas and xarray. *GPyTorch* fits the same kernel by {steps} steps of Adam; beyond
-{most} points it would not compute exactly.
+other's. *95 %*: the share of targets in 95 % intervals. *s*: seconds of CPU for fitting and {targets} predictions, or a
+sixth as many as points if that is more, the median over the same tasks; *faster*: how many times. *Estimator*: the same
+by `aenp.sklearn.Interpolator` from arrays to arrays, as scikit-learn's own. *Table*: by `aenp.interpolate` from a table
+to a table, where most of the time of few points is that of pandas and xarray. *GPyTorch* fits the same kernel by
+{steps} steps of Adam; beyond {most} points it would not compute exactly.
 
 *Trained on*: as in training. The others are kernels that training does not have, with nuggets from 10⁻³ of the field's
 variance to all of it: Matérn with ν = 1, spherical, and exponential in each coordinate. With ten points, a fitted
