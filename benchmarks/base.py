@@ -23,6 +23,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
@@ -246,6 +247,7 @@ def main(
         out: directory for `base.md` and `base.json`.
     """
     torch.set_num_threads(1)
+    threadpool_limits(1)  # else scikit-learn's threads mostly wait for each other, which counts as its time
     model, file = base_model(), out / "base.json"
     aenp.predict(model, trained_on(np.random.default_rng(0), 10).task)
     for count in points:
