@@ -231,8 +231,13 @@ def expected(prediction: Distribution, truth: Normal) -> list[float]:
         y = (truth.mean + node * truth.stddev).to(prediction.mean)
         loglik += weight * prediction.log_prob(y).mean().item()
         error += weight * crps(prediction, y).mean().item()
+    return [loglik, error, expected_share(prediction, truth)]
+
+
+def expected_share(prediction: Distribution, truth: Normal) -> float:
+    """The probability of the prediction's 95 % intervals, a mean over targets."""
     low, high = (prediction.icdf(torch.full_like(prediction.mean, p)).to(truth.mean) for p in (0.025, 0.975))
-    return [loglik, error, (truth.cdf(high) - truth.cdf(low)).mean().item()]
+    return (truth.cdf(high) - truth.cdf(low)).mean().item()
 
 
 def main(

@@ -9,11 +9,11 @@ import tyro
 
 import aenp
 from aenp.data.random_fields import RandomFields, clustered, gridded, scattered
-from aenp.evaluation.metrics import covered
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.shipped import base_model
 from aenp.task import Task
+from benchmarks.base import Case, expected_share, normal
 from benchmarks.speed import machine
 
 HERE = Path(__file__).parent
@@ -27,9 +27,10 @@ PAGE = """\
 Written by `python -m benchmarks.calibration --tasks {tasks}`. {machine}
 
 The share of targets in the base model's 95 % intervals, in percent, on random fields as in training with the nugget's
-share of the variance and the design at the head of the column, ± its standard error over tasks. Last, the median width
-of the intervals relative to those of one who knows the field's law: they are wider where the points leave it open.
-{tasks} tasks of {targets} targets for each number, fewer with more than 300 points.
+share of the variance and the design at the head of the column, ± its standard error over tasks. It is what is to be
+expected given the points: the intervals' probability for one who knows the field's law. Last, the median width of the
+intervals relative to those of that one: they are wider where the points leave the law open. {tasks} tasks of {targets}
+targets for each number, fewer with more than 300 points.
 
 {table}
 """
@@ -37,8 +38,8 @@ of the intervals relative to those of one who knows the field's law: they are wi
 
 def tasks_of(
     make: Callable[[np.random.Generator, int], np.ndarray], nugget: float, count: int, number: int
-) -> list[tuple[Task, float]]:
-    """Tasks of one design, nugget and size, each with the mean standard deviation of one who knows its law."""
+) -> list[Case]:
+    """Tasks of one design, nugget and size."""
     tasks = []
     for index in range(number):
         rng = np.random.default_rng((SEED, count, index))
@@ -46,7 +47,7 @@ def tasks_of(
         x = torch.from_numpy(rng.permutation(make(rng, count + TARGETS))[: count + TARGETS])
         y = field.draw(rng, x).float()[:, None]
         (xc, xt), (yc, yt) = (each[None].split([count, TARGETS], dim=1) for each in (x, y))
-        tasks.append((Task(xc, yc, xt, yt), field.predict(xc[0], yc[0, :, 0], xt[0])[1].mean().item()))
+        tasks.append(Case(Task(xc, yc, xt, yt), normal(*field.predict(xc[0], yc[0, :, 0], xt[0]))))
     return tasks
 
 
@@ -65,10 +66,10 @@ def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000, 3000), tasks: int
         for nugget in NUGGETS.values():
             for make in DESIGNS.values():
                 inside = []
-                for task, known in tasks_of(make, nugget, count, number):
+                for task, truth in tasks_of(make, nugget, count, number):
                     prediction = aenp.predict(model, task)
-                    inside.append(covered(prediction, task.yt.to(prediction.mean), 0.95).double().mean().item())  # type: ignore[union-attr]
-                    widths.append(prediction.stddev.mean().item() / known)
+                    inside.append(expected_share(prediction, truth))
+                    widths.append((prediction.stddev.mean() / truth.stddev.mean()).item())
                 share = Score.of(100 * torch.tensor(inside)[None])
                 shares.append(f"{share.mean:.1f} ± {share.standard_error:.1f}")
         rows.append([f"{count:,}", *shares, f"{np.median(widths):.2f}"])

@@ -399,6 +399,30 @@ def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> Non
     assert all(0 <= float(share) <= 1 for row in rows for share in row[6:8])
 
 
+@pytest.mark.slow
+def test_the_base_models_intervals_are_counted(tmp_path: Path) -> None:
+    pytest.importorskip("gpytorch", reason="needs gpytorch")
+    page = written(tmp_path, "benchmarks.calibration", "--points", 3, 10, "--tasks", 2)["calibration.md"].read_text()
+    few, more = table(page, "points")
+    shares = [float(cell.split(" ")[0]) for cell in (*few[1:-1], *more[1:-1])]
+    assert (few[0], more[0], len(shares)) == ("3", "10", 18) and all(30 < share <= 100 for share in shares)
+
+
+def test_expected_scores_of_a_normal_are_those_in_closed_form() -> None:
+    """Of Y ~ N(0, 1) for N(m, s²): −((1 + m²) / s² + log 2πs²) / 2, and for N(0, 1) itself the CRPS 1 / √π."""
+    pytest.importorskip("gpytorch", reason="needs gpytorch")
+    from benchmarks.base import expected, normal
+
+    truth, m, s = normal(torch.zeros(1), torch.ones(1)), 0.7, 1.5
+    loglik, crps, share = expected(truth, truth)
+    assert (crps, share) == (pytest.approx(math.pi**-0.5, rel=1e-4), pytest.approx(0.95, abs=1e-4))
+    assert loglik == pytest.approx(-(1 + math.log(2 * math.pi)) / 2)
+    loglik, _, share = expected(normal(torch.tensor([m]), torch.tensor([s])), truth)
+    assert loglik == pytest.approx(-((1 + m**2) / s**2 + math.log(2 * math.pi * s**2)) / 2)
+    below, above = (math.erf((sign * 1.959964 * s + m) / math.sqrt(2)) / 2 for sign in (-1, 1))
+    assert share == pytest.approx(above - below, abs=1e-4)
+
+
 def test_an_image_is_scored_where_it_is_hidden() -> None:
     pytest.importorskip("rdata", reason="needs rdata")
     from benchmarks.heaton import scores
