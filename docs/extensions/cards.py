@@ -40,9 +40,9 @@ STARTING = {
     "them (`aenp.data.RandomWindows`); no observations of anything. Below, its tasks are *windows as in fit*; *fields "
     "as in training* are those of the KrigingNP.",
     "unit": "units in which a field has a standard deviation of 0.1 to 1",
-    "use": "The weights at which `aenp.fit` starts of a `PTTNP` starts.",
+    "use": "The weights at which fits of this family begin (`aenp.fit`).",
     "limits": "Not made to predict as it is: it is not indifferent to units, and knows fields only in those of `fit`, "
-    "a patch of 32 × 32 cells or 128 stations in two units. To map observations at once use `aenp.interpolate`.",
+    "patches of 32 × 32 cells and windows of up to 512 stations. To map observations at once use `aenp.interpolate`.",
 }
 "What differs for the model of `base` at which fits start."
 COVARIATE = {
@@ -50,7 +50,7 @@ COVARIATE = {
     "data": "Random fields that change linearly with a covariate, a random field too, drawn anew for each task, in "
     "patches of a grid and windows of stations as `aenp.fit` has them (`aenp.data.RandomWindows`); no observations of "
     "anything.",
-    "use": "The weights at which `aenp.fit` starts of a `TNP` with covariates starts.",
+    "use": "The weights at which fits of a `TNP` with covariates begin (`aenp.fit`).",
 }
 "What differs further for the model with a covariate."
 TARGETS = {"era5-2d": "36.5,46.75,6.75,18.25,0.25", "era5-points-2d": "35,60,10,45,0.5"}

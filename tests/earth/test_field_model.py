@@ -703,6 +703,8 @@ def test_a_model_without_symmetry_has_no_equivariant_part() -> None:
         (stations(), "50,58,-10", "a grid is south,north,west,east,step"),
         (stations(), {"latitude": [], "longitude": []}, "no place to predict at"),
         (stations(), pd.DataFrame({"latitude": [], "longitude": []}, dtype=object), "predict at: it is empty"),
+        (stations(), stations().assign(mean="a"), "has mean, which is a name in the prediction too: rename it"),
+        (stations(), stations().rename_axis("in_domain"), "has in_domain, which is a name in the prediction too"),
     ],
 )
 def test_invalid_arguments_raise(model: FieldModel, context: object, target: object, message: str) -> None:

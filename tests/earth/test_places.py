@@ -1,5 +1,7 @@
 """Where to predict: a table means the same places and times, whichever of its columns are its index."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,6 +52,20 @@ def test_one_row_is_one_place(index: str | list[str] | None) -> None:
 def test_a_column_may_be_called_index() -> None:
     table = pd.DataFrame({"index": [7.0, 9.0], "lat": [45.0, 46.0], "lon": [7.0, 8.0]})
     assert open_target(table)["index"].values.tolist() == [7, 9]
+
+
+@pytest.mark.parametrize("index", [pd.Index([7, 9], dtype="Int64"), pd.CategoricalIndex(["a", "b"])])
+def test_an_index_of_pandas_own_type_becomes_one_of_numpy(index: pd.Index, tmp_path: Path) -> None:
+    table = pd.DataFrame({"lat": [45.0, 46.0], "lon": [7.0, 8.0]}, index.rename("station"))
+    places = open_target(table)
+    assert places["station"].values.tolist() == list(index) and isinstance(places["station"].dtype, np.dtype)
+    places.to_netcdf(tmp_path / "places.nc")
+
+
+def test_angles_in_radians_are_places_too() -> None:
+    table = pd.DataFrame({"latitude [rad]": [np.pi / 4], "longitude [rad]": [np.pi / 6]})
+    coordinates = open_places(table, pd.DataFrame(), any_time=False).coordinates
+    assert [float(coordinates[kind].item()) for kind in ("latitude", "longitude")] == pytest.approx([45, 30])
 
 
 def test_an_index_that_is_a_grid_stays_one() -> None:

@@ -207,15 +207,29 @@ def test_trained_weights_stay_near_their_start_where_held_out_tasks_are_better_t
     torch.testing.assert_close(process.level.data, torch.tensor([3 + 0.1 * share]))
 
 
+def test_an_interrupt_keeps_the_trained_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    process, x = Level(), torch.ones(1, 4, 1)
+
+    def interrupted(*_: object) -> torch.Tensor:
+        if process.level != 1:
+            raise KeyboardInterrupt
+        return torch.zeros(1)
+
+    process.level.data.fill_(1.0)
+    monkeypatch.setattr("aenp.earth.starting.loglik", interrupted)
+    assert stay_near(process, {"level": torch.zeros(1)}, [Task(x, x, x, x)]) == 1 and process.level == 1
+
+
 def test_what_stays_near_the_base_model_is_returned_and_saved(
     base: NeuralProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Seen from the base model's weights, when a run is resumed too; without these there is nothing to stay near."""
     begun = []
 
-    def zeroed(process: NeuralProcess, start: dict[str, torch.Tensor], tasks: list[Task]) -> None:
+    def zeroed(process: NeuralProcess, start: dict[str, torch.Tensor], tasks: list[Task]) -> float:
         begun.append(start["embed.2.weight"])
         process.embed[2].weight.data.zero_()  # type: ignore[union-attr, index, operator]
+        return 0.7
 
     monkeypatch.setattr(fitting, "stay_near", zeroed)
     for steps, resume in ((1, False), (2, True)):

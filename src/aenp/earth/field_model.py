@@ -179,6 +179,7 @@ class FieldModel(Configured, nn.Module):
         samples = 0 if (labels := outputs.get("samples")) is None else len(labels)
         misses = self.frame.misses(samples, seed) if samples else None
         predictor = self._predictor(outputs, misses)
+        predictor.check_names(places, describe(target))
         contexts = [
             None if table is None else predictor.context(table, self._at_time(corners, times, number), nodes)
             for number, table in enumerate(tables)

@@ -133,7 +133,8 @@ def doubts(observed: pd.DataFrame) -> Iterator[str]:
 def _doubts_at_one_time(table: pd.DataFrame) -> Iterator[str]:
     advice = "so the prediction may be poor; compare it with `aenp.fit`"
     if len(table) < FEWEST:
-        yield f"there are {len(table)} observations, and the base model was trained on {FEWEST} or more, {advice}"
+        number = "is 1 observation" if len(table) == 1 else f"are {len(table)} observations"
+        yield f"there {number}, and the base model was trained on {FEWEST} or more, {advice}"
         return
     frame = frame_of(table)
     x = frame.x({name: table[name].to_numpy() for name in frame.axes})

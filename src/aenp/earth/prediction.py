@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch.distributions import Distribution
 
 from aenp.data.kinds import counted_from, levels
 from aenp.earth.contexts import Context, at_places, content, places_of, within
-from aenp.earth.frame import Frame
+from aenp.earth.frame import Frame, Variable
 from aenp.earth.nodes import Nodes
 from aenp.earth.observations import columns_of
+from aenp.earth.places import Places
 from aenp.earth.reference import Misses
 from aenp.earth.tiles import Tiles
 from aenp.inference import median
@@ -287,6 +289,17 @@ class Predictor:
             values["samples"] = drawn if self.spread == 1 else mean + self.spread * (drawn - mean)
         return values
 
+    def check_names(self, places: Places, where: str) -> None:
+        """Raises an error if the target has a name of its own that the result needs."""
+        own = {*places.labels, *(name for values in places.coordinates.values() for name in values.dims)}
+        ours = {self._name(*each) for each in product(self.frame.variables, self.outputs)} | {"in_domain"}
+        ours |= {labels.name for labels in self.outputs.values() if labels is not None}
+        if both := sorted(map(str, own & ours)):
+            raise ValueError(f"{where} has {', '.join(both)}, which is a name in the prediction too: rename it")
+
+    def _name(self, variable: Variable, key: str) -> str:
+        return f"{variable.name}_{key}" if self.frame.kinds else key
+
     def dataset(
         self, arrays: Sequence[xr.Variable], inside: xr.Variable, known: Mapping[Any, xr.DataArray]
     ) -> xr.Dataset:
@@ -298,7 +311,7 @@ class Predictor:
                 several = [next(remaining) for _ in range(1 if labels is None else len(labels))]
                 values = several[0] if labels is None else xr.Variable.concat(several, labels.name)
                 own |= {} if labels is None else {labels.name: xr.Variable(labels.name, labels)}
-                name = f"{variable.name}_{key}" if self.frame.kinds else key
+                name = self._name(variable, key)
                 description = DESCRIPTIONS[key].format(variable.long_name or variable.name)
                 units = "1" if key == "probability_of_zero" else variable.units
                 found[name] = values

@@ -139,6 +139,8 @@ def find(variables: Mapping[Any, xr.Variable], kind: str) -> str | None:
 
 
 def _may_be(values: xr.Variable, kind: str) -> bool:
+    if not isinstance(values.dtype, np.dtype):
+        return False
     if kind == "time":
         return np.issubdtype(values.dtype, np.datetime64) or _is_of_model(values)
     return np.issubdtype(values.dtype, np.number)
@@ -187,7 +189,7 @@ def _common_date(time: Any) -> np.datetime64:
 def _is_of_map(values: xr.Variable, kind: str) -> bool:
     """Whether this is x or y of a map projection, a length, or a latitude or longitude from a rotated pole."""
     units, standard_name = (str(values.attrs.get(key, "")).lower() for key in ("units", "standard_name"))
-    is_length = "units" in CRITERIA[kind] and bool(units) and not units.startswith("deg")
+    is_length = "units" in CRITERIA[kind] and bool(units) and not units.startswith(("deg", "rad"))
     return is_length or standard_name.startswith(OF_MAP)
 
 

@@ -61,7 +61,7 @@ def stay_near(process: NeuralProcess, begun: Mapping[str, Tensor], tasks: Sequen
     """Moves trained weights back towards those that the training began at, as far as suits tasks held out of it.
 
     Between both, networks often predict places unlike those of training better than the trained weights do. Returns the
-    share of the way that is left.
+    share of the way that is left. An interrupt leaves the weights as they were trained.
     """
     ended = {name: weight.clone() for name, weight in process.state_dict().items()}
 
@@ -69,10 +69,13 @@ def stay_near(process: NeuralProcess, begun: Mapping[str, Tensor], tasks: Sequen
         process.load_state_dict({name: torch.lerp(begun[name], weight, share) for name, weight in ended.items()})
 
     scores = {}
-    for share in SHARES:
-        go(share)
-        scores[share] = torch.cat([loglik(process, task) for task in tasks]).mean().item()
-    best = max(SHARES, key=scores.__getitem__)
+    try:
+        for share in SHARES:
+            go(share)
+            scores[share] = torch.cat([loglik(process, task) for task in tasks]).mean().item()
+    except KeyboardInterrupt:
+        scores = {1.0: 0.0}
+    best = max(scores, key=scores.__getitem__)
     go(best)
     return best
 
