@@ -59,8 +59,8 @@ log-likelihood for each target minus the other's, mean ± standard error, and me
 other's. *95 %*: the share of targets in 95 % intervals. *s*: seconds of CPU for fitting and {targets} predictions, or a
 sixth as many as points if that is more, the median over the same tasks; *faster*: how many times. *Estimator*: the same
 by `aenp.sklearn.Interpolator` from arrays to arrays, as scikit-learn's own. *Table*: by `aenp.interpolate` from a table
-to a table, where most of the time of few points is that of pandas and xarray. *GPyTorch* fits the same kernel by
-{steps} steps of Adam; beyond {most} points it would not compute exactly.
+to a table, where most of the time of few points is that of pandas and xarray; *map*: onto a grid of 10⁴ places.
+*GPyTorch* fits the same kernel by {steps} steps of Adam; beyond {most} points it would not compute exactly.
 
 *Trained on*: as in training. The others are kernels that training does not have, with nuggets from 10⁻³ of the field's
 variance to all of it: Matérn with ν = 1, spherical, and exponential in each coordinate. With ten points, a fitted
@@ -79,6 +79,7 @@ HEADER = [
     "fitted: 95 %",
     "base: s",
     "table: s",
+    "map: s",
     "fitted: s",
     "faster",
     "estimator: faster",
@@ -161,11 +162,22 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Case]] = {
 
 def interpolated(task: Task) -> Distribution:
     """The base model's prediction of a table; its moments alone."""
-    context, target = ({"latitude": x[0, :, 0].numpy(), "longitude": x[0, :, 1].numpy()} for x in (task.xc, task.xt))
+    return _on(pd.DataFrame({"latitude": task.xt[0, :, 0].numpy(), "longitude": task.xt[0, :, 1].numpy()}), task)
+
+
+def mapped(task: Task) -> Distribution:
+    """The same of a grid of 10⁴ places over the observations."""
+    (low, high), side = torch.aminmax(task.xc[0], dim=0), np.linspace(0, 1, 100)
+    axes = [a + (b - a) * side for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    return _on(dict(zip(("latitude", "longitude"), axes, strict=True)), task)
+
+
+def _on(target: pd.DataFrame | dict[str, np.ndarray], task: Task) -> Distribution:
+    observed = {"latitude": task.xc[0, :, 0].numpy(), "longitude": task.xc[0, :, 1].numpy()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        field = aenp.interpolate(pd.DataFrame(context | {"value": task.yc[0, :, 0].numpy()}), pd.DataFrame(target))
-    return normal(*(torch.from_numpy(field[name].values) for name in ("mean", "std")))
+        field = aenp.interpolate(pd.DataFrame(observed | {"value": task.yc[0, :, 0].numpy()}), target)
+    return normal(*(torch.from_numpy(field[name].values.ravel()) for name in ("mean", "std")))
 
 
 def estimated(task: Task) -> Distribution:
@@ -214,13 +226,19 @@ def fitted_by_gpytorch(task: Task) -> Distribution:
 
 
 def scores(predict: Callable[[Task], Distribution], case: Case) -> list[float]:
-    """Log-likelihood, CRPS, share in 95 % intervals and seconds of CPU: of short ones the median of several."""
+    """Log-likelihood, CRPS, share in 95 % intervals and seconds of CPU."""
+    prediction, seconds = timed(predict, case.task)
+    return [*expected(prediction, case.truth), seconds]
+
+
+def timed(predict: Callable[[Task], Distribution], task: Task) -> tuple[Distribution, float]:
+    """A prediction and its seconds of CPU, of short ones the median of several."""
     seconds: list[float] = []
     while sum(seconds) < LONG:
         start = time.process_time()
-        prediction = predict(case.task)
+        prediction = predict(task)
         seconds.append(time.process_time() - start)
-    return [*expected(prediction, case.truth), float(np.median(seconds))]
+    return prediction, float(np.median(seconds))
 
 
 def expected(prediction: Distribution, truth: Normal) -> list[float]:
@@ -254,7 +272,8 @@ def main(
     torch.set_num_threads(1)
     threadpool_limits(1)  # else scikit-learn's threads mostly wait for each other, which counts as its time
     model, file = base_model(), out / "base.json"
-    aenp.predict(model, trained_on(np.random.default_rng(0), 10).task)
+    for predict in (interpolated, fitted_by_gpytorch):  # first calls take longer
+        predict(trained_on(np.random.default_rng(0), 10).task)
     for count in points:
         for name, draw in KINDS.items():
             number = max(2, round(tasks * min(1, 100 / count)))
@@ -266,6 +285,7 @@ def main(
             found |= {method: [] for method in methods}
             for case, (method, predict) in product(drawn, methods.items()):
                 found[method].append(scores(predict, case))
+            found["map"] = timed(mapped, drawn[0].task)[1]
             print(" | ".join(row(found)), flush=True)
             others = [each for each in known(file) if key(each) != key(found)]
             file.write_text(json.dumps([*others, found]) + "\n")
@@ -297,7 +317,7 @@ def row(found: dict[str, Any]) -> list[str]:
     beside = [""] * 5
     if "gpytorch" in found:
         more = Score.of((ours - torch.tensor(found["gpytorch"]))[None, :, 0])
-        beside = [f"{more.mean:+.3f} ± {more.standard_error:.3f}", *timed(seconds, "gpytorch")]
+        beside = [f"{more.mean:+.3f} ± {more.standard_error:.3f}", *times(seconds, "gpytorch")]
     return [
         f"{found['points']:,}",
         found["fields"],
@@ -308,15 +328,16 @@ def row(found: dict[str, Any]) -> list[str]:
         *(f"{each[2]:.3f}" for each in (base, other)),
         f"{seconds['base']:.2g}",
         f"{seconds['table']:.2g}",
-        *timed(seconds, "fitted"),
+        f"{found['map']:.2g}",
+        *times(seconds, "fitted"),
         *beside,
     ]
 
 
-def timed(seconds: dict[str, float], method: str) -> list[str]:
-    """A method's time, and how many times as long it is as ours from tensors, arrays and a table, where measured."""
-    times = {ours: f"{seconds[method] / seconds[ours]:.0f} ×" for ours in seconds}
-    return [f"{seconds[method]:.2g}", *(times.get(ours, "") for ours in ("base", "estimator", "table"))]
+def times(seconds: dict[str, float], method: str) -> list[str]:
+    """A method's time, and how many times as long it is as ours from tensors, arrays and a table."""
+    faster = (seconds[method] / seconds[ours] for ours in ("base", "estimator", "table"))
+    return [f"{seconds[method]:.2g}", *(f"{each:.0f} ×" for each in faster)]
 
 
 if __name__ == "__main__":
