@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -19,22 +19,21 @@ import pandas as pd
 import torch
 import tyro
 from jaxtyping import Float
-from numpy.polynomial.hermite_e import hermegauss
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-from torch.distributions import Distribution, Normal
+from torch.distributions import Distribution
 
 import aenp
 from aenp.data.random_fields import RandomFields, log_uniform, places
-from aenp.evaluation.metrics import crps
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.shipped import base_model
 from aenp.sklearn import Interpolator
 from aenp.task import Task
+from benchmarks.expected import Case, expected, normal
 from benchmarks.speed import machine
 
 HERE = Path(__file__).parent
@@ -42,8 +41,6 @@ SEED = 2**34
 TARGETS = 64
 LONG = 0.05
 "Seconds that are measured at least."
-NODES = 40
-"Values of each target over which scores are averaged."
 STEPS, MOST = 100, 800
 "Steps of Adam that GPyTorch takes, and the number of points up to which it computes exactly."
 PAGE = """\
@@ -59,7 +56,7 @@ log-likelihood for each target minus the other's, mean ± standard error, and me
 other's. *95 %*: the share of targets in 95 % intervals. *s*: seconds of CPU for fitting and {targets} predictions, or a
 sixth as many as points if that is more, the median over the same tasks; *faster*: how many times. *Estimator*: the same
 by `aenp.sklearn.Interpolator` from arrays to arrays, as scikit-learn's own. *Table*: by `aenp.interpolate` from a table
-to a table, where most of the time of few points is that of pandas and xarray; *map*: onto a grid of 10⁴ places.
+to a table, where most of the time of few points is that of pandas and xarray; *map*: onto 10⁴ places, of one task.
 *GPyTorch* fits the same kernel by {steps} steps of Adam; beyond {most} points it would not compute exactly.
 
 *Trained on*: as in training. The others are kernels that training does not have, with nuggets from 10⁻³ of the field's
@@ -91,13 +88,6 @@ HEADER = [
     "table: faster than it",
 ]
 Correlation = Callable[[Float[Tensor, "n n 2"]], Float[Tensor, "n n"]]
-
-
-class Case(NamedTuple):
-    """A task, and what one who knows the field's law predicts of each target."""
-
-    task: Task
-    truth: Normal
 
 
 def targets_of(count: int) -> int:
@@ -145,11 +135,6 @@ def trained_on(rng: np.random.Generator, count: int) -> Case:
     field = source.field(rng)
     task = source.task(rng, field, count)
     return Case(task, normal(*field.predict(task.xc[0], task.yc[0, :, 0], task.xt[0])))
-
-
-def normal(mean: Float[Tensor, " targets"], std: Float[Tensor, " targets"]) -> Normal:
-    """The distribution of each target of a task."""
-    return Normal(mean[None, :, None], std[None, :, None])
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Case]] = {
@@ -241,23 +226,6 @@ def timed(predict: Callable[[Task], Distribution], task: Task) -> tuple[Distribu
     return prediction, float(np.median(seconds))
 
 
-def expected(prediction: Distribution, truth: Normal) -> list[float]:
-    """The expectations of log-likelihood, CRPS and share in 95 % intervals, by Gauss and Hermite's rule."""
-    nodes, weights = hermegauss(NODES)
-    loglik, error = 0.0, 0.0
-    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        y = (truth.mean + node * truth.stddev).to(prediction.mean)
-        loglik += weight * prediction.log_prob(y).mean().item()
-        error += weight * crps(prediction, y).mean().item()
-    return [loglik, error, expected_share(prediction, truth)]
-
-
-def expected_share(prediction: Distribution, truth: Normal) -> float:
-    """The probability of the prediction's 95 % intervals, a mean over targets."""
-    low, high = (prediction.icdf(torch.full_like(prediction.mean, p)).to(truth.mean) for p in (0.025, 0.975))
-    return (truth.cdf(high) - truth.cdf(low)).mean().item()
-
-
 def main(
     points: tuple[int, ...] = (10, 30, 100, 300, 1000, 3000), tasks: int = 24, starts: int = 2, out: Path = HERE
 ) -> None:
@@ -323,7 +291,7 @@ def row(found: dict[str, Any]) -> list[str]:
         found["fields"],
         str(len(ours)),
         f"{gain.mean:+.3f} ± {gain.standard_error:.3f}",
-        f"{(ours - theirs)[:, 0].median():+.3f}",
+        f"{np.median((ours - theirs)[:, 0]):+.3f}",
         f"{base[1] / other[1]:.3f}",
         *(f"{each[2]:.3f}" for each in (base, other)),
         f"{seconds['base']:.2g}",

@@ -13,7 +13,7 @@ from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.shipped import base_model
 from aenp.task import Task
-from benchmarks.base import Case, expected_share, normal
+from benchmarks.expected import Case, expected_share, normal
 from benchmarks.speed import machine
 
 HERE = Path(__file__).parent

@@ -20,6 +20,7 @@ import pytest
 import torch
 import xarray as xr
 from benchmarks import placement, recipes, start, station_limits, stations_given_era5, unseen_places, validation
+from benchmarks.expected import expected, normal
 from benchmarks.measure import interleaved_times, peak_memory
 from benchmarks.reference import plain_formula
 from benchmarks.speed import KINDS, random_task
@@ -401,7 +402,6 @@ def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_base_models_intervals_are_counted(tmp_path: Path) -> None:
-    pytest.importorskip("gpytorch", reason="needs gpytorch")
     page = written(tmp_path, "benchmarks.calibration", "--points", 3, 10, "--tasks", 2)["calibration.md"].read_text()
     few, more = table(page, "points")
     shares = [float(cell.split(" ")[0]) for cell in (*few[1:-1], *more[1:-1])]
@@ -410,9 +410,6 @@ def test_the_base_models_intervals_are_counted(tmp_path: Path) -> None:
 
 def test_expected_scores_of_a_normal_are_those_in_closed_form() -> None:
     """Of Y ~ N(0, 1) for N(m, s²): −((1 + m²) / s² + log 2πs²) / 2, and for N(0, 1) itself the CRPS 1 / √π."""
-    pytest.importorskip("gpytorch", reason="needs gpytorch")
-    from benchmarks.base import expected, normal
-
     truth, m, s = normal(torch.zeros(1), torch.ones(1)), 0.7, 1.5
     loglik, crps, share = expected(truth, truth)
     assert (crps, share) == (pytest.approx(math.pi**-0.5, rel=1e-4), pytest.approx(0.95, abs=1e-4))

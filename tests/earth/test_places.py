@@ -62,10 +62,17 @@ def test_an_index_of_pandas_own_type_becomes_one_of_numpy(index: pd.Index, tmp_p
     places.to_netcdf(tmp_path / "places.nc")
 
 
-def test_angles_in_radians_are_places_too() -> None:
-    table = pd.DataFrame({"latitude [rad]": [np.pi / 4], "longitude [rad]": [np.pi / 6]})
+@pytest.mark.parametrize("units", ["rad", "Radians"])
+def test_angles_in_radians_are_places_too(units: str) -> None:
+    table = pd.DataFrame({f"latitude [{units}]": [np.pi / 4], f"longitude [{units}]": [np.pi / 6]})
     coordinates = open_places(table, pd.DataFrame(), any_time=False).coordinates
     assert [float(coordinates[kind].item()) for kind in ("latitude", "longitude")] == pytest.approx([45, 30])
+
+
+def test_angles_of_a_scan_are_no_places() -> None:
+    scan = xr.Dataset(coords={name: (name, [-0.1, 0.1], {"units": "rad"}) for name in ("x", "y")})
+    with pytest.raises(ValueError, match="needs a latitude and a longitude"):
+        open_places(scan, pd.DataFrame(), any_time=False)
 
 
 def test_an_index_that_is_a_grid_stays_one() -> None:

@@ -243,7 +243,8 @@ def fit_in(
     if is_at_start and own.validation:
         share = stay_near(process, begun, own.validation)
         if share < 1:
-            print(f"aenp: held-out tasks are predicted best {share:.0%} of the way from {start} here", file=sys.stderr)
+            way = f"{100 * share:.0f} % of the way from {start} to the trained weights"
+            print(f"aenp: held-out tasks are predicted best {way}", file=sys.stderr)
     if not own.new_places:
         model = framed(process).eval()
         model.save(saved)

@@ -291,7 +291,7 @@ class Predictor:
 
     def check_names(self, places: Places, where: str) -> None:
         """Raises an error if the target has a name of its own that the result needs."""
-        own = {*places.labels, *(name for values in places.coordinates.values() for name in values.dims)}
+        own = {*places.labels}.union(*((*each.dims, *each.coords) for each in places.coordinates.values()))
         ours = {self._name(*each) for each in product(self.frame.variables, self.outputs)} | {"in_domain"}
         ours |= {labels.name for labels in self.outputs.values() if labels is not None}
         if both := sorted(map(str, own & ours)):

@@ -133,7 +133,7 @@ def find(variables: Mapping[Any, xr.Variable], kind: str) -> str | None:
         for name, values in named.items():
             if str(values.attrs.get(attribute)).lower() in expected:
                 return name
-    lower = {name.lower(): name for name, values in named.items() if not _is_of_map(values, kind)}
+    lower = {name.lower(): name for name, values in named.items() if not _is_of_map(name, values, kind)}
     along = [name for name, values in named.items() if kind == "time" and _is_of_steps(name, values)]
     return next((lower[usual] for usual in NAMES[kind] if usual in lower), along[0] if len(along) == 1 else None)
 
@@ -186,11 +186,16 @@ def _common_date(time: Any) -> np.datetime64:
     return day + np.timedelta64(clock)
 
 
-def _is_of_map(values: xr.Variable, kind: str) -> bool:
-    """Whether this is x or y of a map projection, a length, or a latitude or longitude from a rotated pole."""
+def _is_of_map(name: str, values: xr.Variable, kind: str) -> bool:
+    """Whether this is x or y of a map projection or a scan, or a latitude or longitude from a rotated pole."""
     units, standard_name = (str(values.attrs.get(key, "")).lower() for key in ("units", "standard_name"))
-    is_length = "units" in CRITERIA[kind] and bool(units) and not units.startswith(("deg", "rad"))
-    return is_length or standard_name.startswith(OF_MAP)
+    is_angle = units.startswith("deg") or (_in_radians(values.attrs) and name.lower() not in ("x", "y"))
+    is_other = "units" in CRITERIA[kind] and bool(units) and not is_angle
+    return is_other or standard_name.startswith(OF_MAP)
+
+
+def _in_radians(attrs: Mapping[Any, Any]) -> bool:
+    return str(attrs.get("units")).lower().startswith("rad")
 
 
 def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
@@ -198,7 +203,7 @@ def with_coordinates(dataset: xr.Dataset, *kinds: str) -> xr.Dataset:
     found = (find(dataset.data_vars.variables, kind) for kind in kinds if _lacks(dataset, kind))
     dataset = as_coordinates(dataset, [name for name in found if name is not None])
     names = (find(dataset.coords.variables, kind) for kind in ("latitude", "longitude"))
-    angles = [dataset[name] for name in names if name and str(dataset[name].attrs.get("units")).startswith("rad")]
+    angles = [dataset[name] for name in names if name and _in_radians(dataset[name].attrs)]
     degrees = {each.name: (each.dims, np.rad2deg(each.values), each.attrs | {"units": "degrees"}) for each in angles}
     return dataset.assign_coords(degrees) if degrees else dataset
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,11 @@ def stay_near(process: NeuralProcess, begun: Mapping[str, Tensor], tasks: Sequen
         for share in SHARES:
             go(share)
             scores[share] = torch.cat([loglik(process, task) for task in tasks]).mean().item()
+        best = max(scores, key=scores.__getitem__)
+        go(best)
     except KeyboardInterrupt:
-        scores = {1.0: 0.0}
-    best = max(scores, key=scores.__getitem__)
-    go(best)
+        print("aenp: interrupted; the trained weights are kept", file=sys.stderr)
+        go(best := 1.0)
     return best
 
 
