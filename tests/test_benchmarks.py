@@ -370,8 +370,7 @@ def test_starts_are_compared_on_the_same_days() -> None:
         for name, gain in (("base", 0.25), ("nothing", 0.0))
     ]
     (row,) = table(start.page(runs), "case")
-    assert row[5:8] == ["3.250 ± 1.000", "3.000 ± 1.000", "0.250 ± 0.000"]
-    assert row[-2:] == ["0.000 ± 0.000", "2026-01-01"]
+    assert row[5:8] == ["3.250 ± 1.000", "3.000 ± 1.000", "0.250 ± 0.000"] and row[-1] == "0.000 ± 0.000"
     assert table(start.page(runs[:1]), "case") == []
 
 
