@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 import aenp
-from aenp.data.random_fields import RandomFields, log_uniform, places
+from aenp.data.random_fields import RandomFields, conditional, log_uniform, places
 from aenp.evaluation.scores import Score
 from aenp.evaluation.tables import markdown_table
 from aenp.shipped import base_model
@@ -125,9 +125,7 @@ class Fields:
         cov = self.correlation(difference) + (nugget + 1e-6) * torch.eye(len(x), dtype=x.dtype)
         y = torch.linalg.cholesky(cov) @ torch.from_numpy(rng.standard_normal(len(x)))
         (xc, xt), (yc, yt) = (each[None].split([count, targets], dim=1) for each in (x, y[:, None]))
-        weights = torch.linalg.solve(cov[:count, :count], cov[:count, count:])
-        variance = cov.diagonal()[count:] - (weights * cov[:count, count:]).sum(dim=0)
-        return Case(Task(xc, yc, xt, yt), normal(y[:count] @ weights, variance.sqrt()))
+        return Case(Task(xc, yc, xt, yt), normal(*conditional(cov, y[:count])))
 
 
 def trained_on(rng: np.random.Generator, count: int) -> Case:
@@ -237,6 +235,7 @@ def main(
         starts: starts of the maximisation.
         out: directory for `base.md` and `base.json`.
     """
+    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     threadpool_limits(1)  # else scikit-learn's threads mostly wait for each other, which counts as its time
     model, file = base_model(), out / "base.json"

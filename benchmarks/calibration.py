@@ -59,6 +59,7 @@ def main(points: tuple[int, ...] = (3, 10, 30, 100, 300, 1000, 3000), tasks: int
         tasks: number of tasks of each kind; fewer where there are more than 300 points.
         out: directory for `calibration.md`.
     """
+    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     model, rows = base_model(), []
     for count in points:

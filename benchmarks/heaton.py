@@ -93,6 +93,7 @@ def main(data: Positional[Path], turned: bool = False, out: Path = HERE) -> None
             prints the scores only.
         out: directory for `heaton.md`.
     """
+    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     tables = []
     for name, file in FILES.items():

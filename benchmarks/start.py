@@ -74,6 +74,7 @@ def main(
         threads: of the training.
         out: directory of the results.
     """
+    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(threads)
     file = out / "start.jsonl"
     cases = [case for case in CASES if not names or case in names]

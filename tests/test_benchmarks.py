@@ -401,7 +401,8 @@ def test_the_base_model_is_compared_with_fitted_processes(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_base_models_intervals_are_counted(tmp_path: Path) -> None:
-    page = written(tmp_path, "benchmarks.calibration", "--points", 3, 10, "--tasks", 2)["calibration.md"].read_text()
+    words = ("--points", 3, 10, "--tasks", 2)
+    page = written(tmp_path / "new", "benchmarks.calibration", *words)["calibration.md"].read_text()
     few, more = table(page, "points")
     shares = [float(cell.split(" ")[0]) for cell in (*few[1:-1], *more[1:-1])]
     assert (few[0], more[0], len(shares)) == ("3", "10", 18) and all(30 < share <= 100 for share in shares)

@@ -55,10 +55,9 @@ class Field(NamedTuple):
     ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Mean and standard deviation of observations, for one who knows this law."""
         x, n = torch.cat([xc, xt]), len(xc)
-        cov, mean = self.covariance(x), self.mean(x)
-        weights = torch.linalg.solve(cov[:n, :n], cov[:n, n:])
-        variance = cov.diagonal()[n:] - (weights * cov[:n, n:]).sum(dim=0)
-        return mean[n:] + (yc.to(mean) - mean[:n]) @ weights, variance.clamp(min=JITTER).sqrt()
+        mean = self.mean(x)
+        rest, std = conditional(self.covariance(x), yc.to(mean) - mean[:n])
+        return mean[n:] + rest, std
 
     def lengthscales(self, x: Float[Tensor, "n 2"]) -> Float[Tensor, " n"]:
         waves = torch.from_numpy(self.waves)
@@ -138,6 +137,14 @@ class RandomFields:
             nugget=0.0 if rng.random() < 0.2 else log_uniform(rng, *self.nugget),
             trend=trend,
         )
+
+
+def conditional(cov: Float[Tensor, "n n"], known: Float[Tensor, " m"]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each of the other values of mean zero, where the first ones are known."""
+    n = len(known)
+    weights = torch.linalg.solve(cov[:n, :n], cov[:n, n:])
+    variance = cov.diagonal()[n:] - (weights * cov[:n, n:]).sum(dim=0)
+    return known @ weights, variance.clamp(min=JITTER).sqrt()
 
 
 def places(rng: np.random.Generator, context: int, targets: int) -> Float[np.ndarray, "points 2"]:
